@@ -1,0 +1,82 @@
+"""Every exception that kinfolk raises on purpose. Each carries one line: what is wrong, where, what to do.
+
+KinfolkError                  caught by the command line: one line on stderr, exit code 2
+├── InputError                a text, option or argument that has no meaning here
+│   └── TooLongError          a text longer than the model, under on_long="error"
+├── DataError                 a row of the user's file, as file:line: reason
+├── FolderError               a file or folder that is missing, damaged or not to be trusted
+│   ├── ConfigError           settings that are unknown, of the wrong kind or impossible
+│   ├── TokenizerError        a vocabulary or tokenizer file that cannot be used
+│   └── WeightsError          tensors that are missing, unexpected, misshapen or not finite
+├── HubError                  a hub name that cannot be reached (offline, unknown, no such file)
+└── MissingHeadError          the checkpoint does not carry the part that the verb needs
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class KinfolkError(Exception):
+    """Base of all; `str(error)` is one line for a person."""
+
+    def __init__(self, message: str):
+        super().__init__(" ".join(message.split()))
+
+
+class InputError(KinfolkError):
+    """A text, option or argument that has no meaning here."""
+
+
+class TooLongError(InputError):
+    """A text is longer than the model reads, and the caller asked for an error."""
+
+
+class DataError(KinfolkError):
+    """A row of a data file cannot be used."""
+
+
+class FolderError(KinfolkError):
+    """A file or folder is missing, damaged or not to be trusted."""
+
+
+class ConfigError(FolderError):
+    """Settings are unknown, of the wrong kind or impossible."""
+
+
+class TokenizerError(FolderError):
+    """A vocabulary or tokenizer file cannot be used."""
+
+
+class WeightsError(FolderError):
+    """Tensors are missing, unexpected, misshapen or not finite."""
+
+
+class HubError(KinfolkError):
+    """A hub name cannot be reached."""
+
+
+class MissingHeadError(KinfolkError):
+    """The checkpoint does not carry the part that the verb needs."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for a message: `; did you mean "hidden_size"?`, or nothing when no known name is close."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def first_few(names: Iterable[str], most: int = 5) -> str:
+    """`a, b, c and 12 more`: a list short enough for one line."""
+    all_names = list(names)
+    shown = ", ".join(all_names[:most])
+    return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"
+
+
+def choose(name: str, value: object, known: Iterable[str]) -> str:
+    """`value` if it is one of the known names, else an InputError that lists them."""
+    options = list(known)
+    if isinstance(value, str) and value in options:
+        return value
+    raise InputError(f"{name}={value!r} is not known; choose one of {', '.join(options)}{nearest(str(value), options)}")
