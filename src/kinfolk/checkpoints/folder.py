@@ -1,0 +1,171 @@
+"""Model folders in the public layout: config.json and weights, read and written.
+
+Reading decides everything from config.json and the headers first: family, settings, heads, names, shapes. Memory is
+taken only when all of that fits. Nothing is left out in silence: a tensor that is missing, has another shape or is not
+explained by the family's tables is an error that names it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinfolk.checkpoints.keys import Source, divide, modern, sources
+from kinfolk.checkpoints.tensors import TensorSource, open_tensors, write_sharded
+from kinfolk.errors import ConfigError, WeightsError, first_few
+from kinfolk.files import inside, read_object, write_json
+from kinfolk.models.model import EncoderConfig, Family, Model
+from kinfolk.models.registry import family as family_of
+
+PAIR_HEADS = ("next_sentence", "sentence_order")
+
+
+@dataclass
+class Checkpoint:
+    """A model and the public settings it came with (label names and the like), which a save hands on."""
+
+    model: Model
+    public: dict[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
+    """The model of a folder, in float32 on the CPU."""
+    where = inside(folder, "config.json")
+    public = read_object(where)
+    kind = public.get("model_type")
+    if not isinstance(kind, str):
+        raise ConfigError(f"{where}: no model_type, so the family is unknown")
+    family = family_of(kind)
+    config = family.config.from_public(public, str(where))
+    architecture = _architecture(public, family, str(where))
+    tensors = open_tensors(folder, allow_pickle)
+    names = {modern(name): name for name in tensors.names()}
+    if len(names) != len(list(tensors.names())):
+        raise WeightsError(f"{tensors.where}: a norm's weight stands there under its old and its new name")
+    model = _build(family, config, architecture, public, tensors, names)
+    _fill(model, tensors, names, config)
+    return Checkpoint(model.eval(), public)
+
+
+def _architecture(public: dict[str, Any], family: Family, where: str) -> str | None:
+    listed = public.get("architectures") or [None]
+    if not isinstance(listed, list) or not (listed[0] is None or isinstance(listed[0], str)):
+        raise ConfigError(f"{where}: architectures is not a list of names")
+    known = {family.base_architecture, family.pair_architecture, *(head.architecture for head in family.heads.values())}
+    if listed[0] is not None and listed[0] not in known:
+        supported = ", ".join(sorted(name for name in known if name))
+        raise ConfigError(f'{where}: architecture "{listed[0][:60]}" is not one kinfolk reads ({supported})')
+    return listed[0]
+
+
+def _build(
+    family: Family,
+    config: EncoderConfig,
+    architecture: str | None,
+    public: dict[str, Any],
+    tensors: TensorSource,
+    names: dict[str, str],
+) -> Model:
+    """An empty model with just the heads that the file carries."""
+    heads: dict[str, int] = {}
+    for name, head in family.heads.items():
+        needed = [key for part, key in head.keys.items() if part != "table" and isinstance(key, str)]
+        if not all(any(found == key or found.startswith(f"{key}.") for found in names) for key in needed):
+            continue
+        if name in ("classify", "tag") and _other_classifier(name, architecture, family):
+            continue
+        weight = f"{head.keys['output']}.weight" if "output" in head.keys else None
+        shape = tensors.shape(names[weight]) if weight in names else (0,)
+        heads[name] = shape[0] if shape else 0
+    prefix = _prefix(family, names)
+    pooler = any(name.startswith(f"{prefix}pooler.") for name in names)
+    tied = public.get("tie_word_embeddings", True) is not False
+    own_table = not tied and "masked_lm" in heads and family.heads["masked_lm"].keys["table"] in names
+    with torch.device("meta"):
+        return Model(family, config, heads, pooler, own_table)
+
+
+def _other_classifier(name: str, architecture: str | None, family: Family) -> bool:
+    """Text and token classifiers share their tensors' names; the architecture tells which one it is."""
+    tagger = architecture == family.heads["tag"].architecture
+    return tagger != (name == "tag")
+
+
+def _prefix(family: Family, names: dict[str, str]) -> str:
+    prefix = f"{family.prefix}."
+    return prefix if any(name.startswith(prefix) for name in names) else ""
+
+
+def _fill(model: Model, tensors: TensorSource, names: dict[str, str], config: EncoderConfig) -> None:
+    """Check every name and shape, then read the weights into the model."""
+    state = model.state_dict()
+    prefix = _prefix(model.family, names)
+    places = sources(model.family, state, prefix)
+    missing = [theirs for source in places.values() for theirs in source.names if theirs not in names]
+    if missing:
+        raise WeightsError(f"{tensors.where}: missing {len(missing)} tensors: {first_few(missing)}")
+    used = {theirs for source in places.values() for theirs in source.names}
+    extra = sorted(set(names) - used - _explained(model, prefix))
+    if extra:
+        raise WeightsError(f"{tensors.where}: {len(extra)} tensors that {model.family.title} lacks: {first_few(extra)}")
+    for name, source in places.items():
+        _check_shape(tuple(state[name].shape), source, tensors, names)
+    read = {name: _read(source, tensors, names) for name, source in places.items()}
+    model.load_state_dict(read, assign=True)
+
+
+def _explained(model: Model, prefix: str) -> set[str]:
+    """Public tensors that hold no weight of their own: position numbers, tied tables, a bias stored twice."""
+    explained = {f"{prefix}{name}" for name in model.family.ignored}
+    for name in model.heads:
+        head = model.family.heads[name]
+        explained |= set(head.duplicates) | {key for part, key in head.keys.items() if part == "table"}  # type: ignore[misc]
+    return explained
+
+
+def _check_shape(expected: tuple[int, ...], source: Source, tensors: TensorSource, names: dict[str, str]) -> None:
+    shapes = [tensors.shape(names[theirs]) for theirs in source.names]
+    part = (expected[0] // len(shapes), *expected[1:])
+    for theirs, shape in zip(source.names, shapes, strict=True):
+        if shape != part:
+            raise WeightsError(f"{tensors.where}: {theirs} has shape {shape}, config.json asks for {part}")
+
+
+def _read(source: Source, tensors: TensorSource, names: dict[str, str]) -> Tensor:
+    """Our tensor, copied into memory of its own: a file that changes later must not change the model."""
+    parts = [tensors.read(names[theirs]) for theirs in source.names]
+    if not all(part.dtype.is_floating_point for part in parts):
+        raise WeightsError(f"{tensors.where}: {source.names[0]} holds {parts[0].dtype}, not floating-point numbers")
+    joined = source.join([part.float() for part in parts])
+    joined = joined.clone() if len(parts) == 1 else joined
+    # The sum is finite in all but broken files, and ten times as fast as looking at every number.
+    if not torch.isfinite(joined.sum()) and not torch.isfinite(joined).all():
+        raise WeightsError(f"{tensors.where}: {source.names[0]} holds NaN or infinite numbers")
+    return joined
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """config.json and model.safetensors (in shards above 5 GB), as transformers writes them."""
+    model = checkpoint.model
+    state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    prefix = f"{model.family.prefix}." if model.heads else ""
+    write_sharded(folder, divide(state, sources(model.family, state, prefix)))
+    settings = checkpoint.public | model.config.to_public()
+    settings |= {"model_type": model.family.name, "architectures": [architecture(model)]}
+    if "masked_lm" in model.heads:
+        settings["tie_word_embeddings"] = model.heads["masked_lm"].table is None
+    write_json(folder / "config.json", dict(sorted(settings.items())))
+
+
+def architecture(model: Model) -> str:
+    """The public name of the class that has exactly this model's heads."""
+    heads, family = list(model.heads), model.family
+    if not heads:
+        return family.base_architecture
+    if "masked_lm" in heads and any(name in heads for name in PAIR_HEADS) and family.pair_architecture:
+        return family.pair_architecture
+    return family.heads[heads[0]].architecture

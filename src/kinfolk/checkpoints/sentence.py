@@ -1,0 +1,98 @@
+"""sentence-transformers folders: how a text's vector is made of its tokens' vectors.
+
+modules.json lists the steps (the model, a pooling, perhaps a normalisation); 1_Pooling/config.json says which pooling,
+sentence_bert_config.json how long a text may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kinfolk.errors import ConfigError
+from kinfolk.files import inside, read_json, read_object, write_json
+
+POOLS = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+PUBLIC_POOLS = {"cls": "first", "mean": "mean", "max": "max"}
+
+
+@dataclass(frozen=True)
+class SentenceRecipe:
+    """What modules.json asks for."""
+
+    pool: str = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+
+
+def read_recipe(folder: Path) -> SentenceRecipe | None:
+    """The recipe of a folder, or None where it has no modules.json."""
+    path = inside(folder, "modules.json")
+    if not path.exists():
+        return None
+    steps = read_json(path)
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise ConfigError(f"{path}: expected a list of modules")
+    kinds = [str(step.get("type", "")).rsplit(".", 1)[-1] for step in steps]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ConfigError(
+            f"{path}: the steps {', '.join(kinds)[:200]} are not Transformer, Pooling and perhaps Normalize"
+        )
+    if steps[0].get("path", "") not in ("", "."):
+        raise ConfigError(f"{path}: the model lies in {steps[0].get('path')!r}; load that folder instead")
+    limits = _optional_object(folder, "sentence_bert_config.json")
+    max_length = limits.get("max_seq_length")
+    if max_length is not None and (type(max_length) is not int or max_length < 3):
+        raise ConfigError(f"{folder}/sentence_bert_config.json: max_seq_length={str(max_length)[:60]} makes no sense")
+    pool = _read_pool(folder, str(steps[1].get("path", "")))
+    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, _prompt(folder))
+
+
+def _read_pool(folder: Path, name: str) -> str:
+    path = inside(folder, f"{name}/config.json")
+    settings = read_object(path)
+    if isinstance(settings.get("pooling_mode"), str):  # the newer layout names the mode
+        chosen = [settings["pooling_mode"]]
+        if chosen[0] in PUBLIC_POOLS:
+            return PUBLIC_POOLS[chosen[0]]
+    else:
+        chosen = [mode for mode, value in settings.items() if mode.startswith("pooling_mode_") and value is True]
+        if len(chosen) == 1 and chosen[0] in POOLS:
+            return POOLS[chosen[0]]
+    raise ConfigError(f"{path}: pooling by {', '.join(map(str, chosen))[:200] or 'nothing'} is not supported")
+
+
+def _prompt(folder: Path) -> str:
+    settings = _optional_object(folder, "config_sentence_transformers.json")
+    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
+    if default is None:
+        return ""
+    if not isinstance(prompts, dict) or not isinstance(prompts.get(default), str):
+        raise ConfigError(f"{folder}/config_sentence_transformers.json: no prompt is called {str(default)[:60]!r}")
+    return str(prompts[default])
+
+
+def _optional_object(folder: Path, name: str) -> dict[str, Any]:
+    path = inside(folder, name)
+    return read_object(path) if path.exists() else {}
+
+
+def write_recipe(folder: Path, recipe: SentenceRecipe, width: int) -> None:
+    """The files that make a model folder one of sentence-transformers' as well."""
+    kinds = ["Transformer", "Pooling"] + ["Normalize"] * recipe.normalize
+    paths = ["", "1_Pooling", "2_Normalize"]
+    steps = [
+        {"idx": number, "name": str(number), "path": paths[number], "type": f"sentence_transformers.models.{kind}"}
+        for number, kind in enumerate(kinds)
+    ]
+    write_json(folder / "modules.json", steps)
+    modes = {mode: name == recipe.pool for mode, name in POOLS.items()}
+    write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
+    limits = {"max_seq_length": recipe.max_length, "do_lower_case": recipe.lowercase}
+    write_json(folder / "sentence_bert_config.json", limits)
+    if recipe.prompt:
+        prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
+        write_json(folder / "config_sentence_transformers.json", prompts)

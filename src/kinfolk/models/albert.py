@@ -1,0 +1,133 @@
+"""ALBERT: a BERT whose depth and vocabulary cost few weights.
+
+Idea: memory limits how wide BERT can grow, so store little and use it often.
+Departures from BERT:
+  1. the embedding tables are narrow; one projection widens their sum to the hidden width;
+  2. layers share weights: `groups` blocks (usually one) serve all layers;
+  3. pre-training predicts sentence order, not next sentence;
+  4. no dropout, and the tanh form of GELU.
+Paper: Lan et al. 2019, "ALBERT: A Lite BERT for Self-supervised Learning of Language Representations", section 3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from kinfolk.models.bert import Bert, masked_head, pooled_head, span_head, token_head
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.parts.blocks import SharedStack
+from kinfolk.parts.embeddings import SummedEmbeddings
+from kinfolk.parts.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class AlbertConfig(EncoderConfig):
+    """Adds the embedding's width and the number of groups."""
+
+    vocabulary_size: int = 30_000
+    embedding_width: int = 128
+    groups: int = 1
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    activation: str = "gelu_tanh"
+
+    hf_names: ClassVar[Mapping[str, str]] = EncoderConfig.hf_names | {
+        "embedding_width": "embedding_size",
+        "groups": "num_hidden_groups",
+    }
+    fixed: ClassVar[Mapping[str, object]] = EncoderConfig.fixed | {"inner_group_num": 1}
+
+    @property
+    def table_width(self) -> int:
+        return self.embedding_width
+
+
+class Albert(Bert):
+    """BERT with two slots filled otherwise."""
+
+    def build_embeddings(self, config: EncoderConfig) -> nn.Module:
+        return WidenedEmbeddings(SummedEmbeddings(config, config.table_width), config.width)
+
+    def build_stack(self, config: EncoderConfig) -> nn.Module:
+        assert isinstance(config, AlbertConfig)
+        return SharedStack([self.build_block(config) for _ in range(config.groups)], config.layers)
+
+    @property
+    def token_table(self) -> Tensor:
+        return self.embeddings.narrow.tokens.weight  # type: ignore[union-attr, return-value]
+
+
+class WidenedEmbeddings(nn.Module):
+    """(tokens, embedding_width) W + b: the factorised embedding."""
+
+    def __init__(self, narrow: SummedEmbeddings, width: int):
+        super().__init__()
+        self.narrow = narrow
+        self.widen = nn.Linear(narrow.width, width)
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        return self.widen(self.narrow(tokens))  # type: ignore[no-any-return]
+
+
+PRESETS = {
+    "albert-base-v2": Preset(AlbertConfig(), "12M"),
+    "albert-large-v2": Preset(AlbertConfig(width=1024, layers=24, heads=16, inner_width=4096), "18M"),
+    "albert-xlarge-v2": Preset(AlbertConfig(width=2048, layers=24, heads=16, inner_width=8192), "60M"),
+    "albert-xxlarge-v2": Preset(AlbertConfig(width=4096, heads=64, inner_width=16_384), "235M"),
+}
+
+THEIR_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0"
+KEYS = {  # ours: theirs, below "albert."; the longest match wins
+    "embeddings.narrow.tokens": "embeddings.word_embeddings",
+    "embeddings.narrow.positions": "embeddings.position_embeddings",
+    "embeddings.narrow.segments": "embeddings.token_type_embeddings",
+    "embeddings.narrow.norm": "embeddings.LayerNorm",
+    "embeddings.widen": "encoder.embedding_hidden_mapping_in",
+    "stack.blocks.{}.attention.qkv": Joined(
+        (f"{THEIR_BLOCK}.attention.query", f"{THEIR_BLOCK}.attention.key", f"{THEIR_BLOCK}.attention.value")
+    ),
+    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.dense",
+    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.LayerNorm",
+    "stack.blocks.{}.feed_forward.widen": f"{THEIR_BLOCK}.ffn",
+    "stack.blocks.{}.feed_forward.narrow": f"{THEIR_BLOCK}.ffn_output",
+    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.full_layer_layer_norm",
+    "pooler.dense": "pooler",
+}
+
+HEADS = {
+    "masked_lm": Head(
+        masked_head,
+        "AlbertForMaskedLM",
+        {
+            "transform": "predictions.dense",
+            "norm": "predictions.LayerNorm",
+            "bias": "predictions.bias",
+            "table": "predictions.decoder.weight",
+        },
+        duplicates={"predictions.decoder.bias": "bias"},
+    ),
+    "sentence_order": Head(pooled_head, "AlbertForPreTraining", {"output": "sop_classifier.classifier"}),
+    "classify": Head(pooled_head, "AlbertForSequenceClassification", {"output": "classifier"}),
+    "tag": Head(token_head, "AlbertForTokenClassification", {"output": "classifier"}),
+    "span": Head(span_head, "AlbertForQuestionAnswering", {"output": "qa_outputs"}),
+}
+
+FAMILY = Family(
+    name="albert",
+    title="ALBERT",
+    parent="bert",
+    idea="all layers share one set of weights, and the embedding is narrow: eighteen times fewer parameters",
+    paper="Lan et al. 2019",
+    config=AlbertConfig,
+    body=Albert,
+    prefix="albert",
+    base_architecture="AlbertModel",
+    pair_architecture="AlbertForPreTraining",
+    presets=PRESETS,
+    keys=KEYS,
+    heads=HEADS,
+)

@@ -1,0 +1,104 @@
+"""DistilBERT: half of BERT's layers, taught by BERT itself.
+
+Idea: a small student that imitates a large teacher keeps most of what it knows.
+Departures from BERT:
+  1. half the layers, started from every other layer of the teacher;
+  2. no segments and no pooler; text-level heads carry their own dense layer;
+  3. training adds the teacher's soft predictions and the direction of its vectors to the hidden-word loss.
+Paper: Sanh et al. 2019, "DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from kinfolk.models.bert import Bert, masked_head, span_head, token_head
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.parts.heads import TextHead
+
+
+@dataclass(frozen=True)
+class DistilBertConfig(EncoderConfig):
+    """Half the depth, no segments, and public names of its own."""
+
+    layers: int = 6
+    segments: int = 0
+
+    hf_names: ClassVar[Mapping[str, str]] = {
+        "vocabulary_size": "vocab_size",
+        "width": "dim",
+        "layers": "n_layers",
+        "heads": "n_heads",
+        "inner_width": "hidden_dim",
+        "positions": "max_position_embeddings",
+        "activation": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "initial_deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+    }
+    fixed: ClassVar[Mapping[str, object]] = {"sinusoidal_pos_embds": False}
+
+
+def dense_head(config: EncoderConfig, labels: int) -> nn.Module:
+    """A dense ReLU layer and a linear one, on the first token."""
+    return TextHead(config.width, labels, "first", 0.2, activation="relu")
+
+
+PRESETS = {
+    "distilbert-base-uncased": Preset(DistilBertConfig(), "66M"),
+    "distilbert-base-cased": Preset(DistilBertConfig(vocabulary_size=28_996), "65M"),
+    "distilbert-base-multilingual-cased": Preset(DistilBertConfig(vocabulary_size=119_547), "134M"),
+}
+
+THEIR_BLOCK = "transformer.layer.{}"
+KEYS = {  # ours: theirs, below "distilbert."; the longest match wins
+    "embeddings.tokens": "embeddings.word_embeddings",
+    "embeddings.positions": "embeddings.position_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+    "stack.blocks.{}.attention.qkv": Joined(
+        (f"{THEIR_BLOCK}.attention.q_lin", f"{THEIR_BLOCK}.attention.k_lin", f"{THEIR_BLOCK}.attention.v_lin")
+    ),
+    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.out_lin",
+    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.sa_layer_norm",
+    "stack.blocks.{}.feed_forward.widen": f"{THEIR_BLOCK}.ffn.lin1",
+    "stack.blocks.{}.feed_forward.narrow": f"{THEIR_BLOCK}.ffn.lin2",
+    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output_layer_norm",
+}
+
+HEADS = {
+    "masked_lm": Head(
+        masked_head,
+        "DistilBertForMaskedLM",
+        {
+            "transform": "vocab_transform",
+            "norm": "vocab_layer_norm",
+            "bias": "vocab_projector.bias",
+            "table": "vocab_projector.weight",
+        },
+    ),
+    "classify": Head(
+        dense_head, "DistilBertForSequenceClassification", {"dense": "pre_classifier", "output": "classifier"}
+    ),
+    "tag": Head(token_head, "DistilBertForTokenClassification", {"output": "classifier"}),
+    "span": Head(span_head, "DistilBertForQuestionAnswering", {"output": "qa_outputs"}),
+}
+
+FAMILY = Family(
+    name="distilbert",
+    title="DistilBERT",
+    parent="bert",
+    idea="half the layers, taught by BERT: smaller and faster, nearly as good",
+    paper="Sanh et al. 2019",
+    config=DistilBertConfig,
+    body=Bert,
+    prefix="distilbert",
+    base_architecture="DistilBertModel",
+    presets=PRESETS,
+    keys=KEYS,
+    heads=HEADS,
+)

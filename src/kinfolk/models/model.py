@@ -1,0 +1,291 @@
+"""What every relative is made of: a config, a body, heads, a family record.
+
+A family is a plain record of what its file states; the registry lists the families; checkpoints apply their name
+tables in both directions. Bodies and heads only compute: the verbs live in jobs/.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from kinfolk.errors import ConfigError, first_few, nearest
+from kinfolk.parts.kernels import ACTIVATIONS
+from kinfolk.parts.tokens import Tokens
+from kinfolk.parts.trace import Trace
+
+MOST_LAYERS = 1_000
+LARGEST_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
+
+# Public names of activations, and ours. `gelu_new` and its relatives are one formula.
+PUBLIC_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of a model under our own names. Subclasses add fields and the table of public names."""
+
+    hf_names: ClassVar[Mapping[str, str]] = {}  # our field: the public one
+    fixed: ClassVar[Mapping[str, Any]] = {}  # public settings that change the model, and the one value we build
+
+    @classmethod
+    def make(cls, **settings: Any) -> Self:
+        """A config from named settings; an unknown name is an error that suggests the nearest known one.
+
+        >>> from kinfolk.models.bert import BertConfig
+        >>> BertConfig.make(widht=8)
+        Traceback (most recent call last):
+        kinfolk.errors.ConfigError: BertConfig has no setting "widht"; did you mean "width"?
+        """
+        known = [item.name for item in dataclasses.fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f'{cls.__name__} has no setting "{name}"{nearest(name, known)}')
+        return cls(**settings)
+
+    @classmethod
+    def from_public(cls, public: Mapping[str, Any], where: str) -> Self:
+        """Read a public config.json. Names we do not know are left alone unless they look like a misspelling."""
+        for name, value in cls.fixed.items():
+            if name in public and public[name] not in (value, None):
+                raise ConfigError(f"{where}: {name}={public[name]!r} is not supported here (only {value!r} is)")
+        ours = {theirs: name for name, theirs in cls.hf_names.items()}
+        _refuse_misspelt(public, list(ours), where)
+        settings = {ours[name]: value for name, value in public.items() if name in ours and value is not None}
+        activation = settings.get("activation")
+        if activation is not None:
+            if activation not in PUBLIC_ACTIVATIONS:
+                raise ConfigError(f"{where}: unknown activation {str(activation)[:80]!r}")
+            settings["activation"] = PUBLIC_ACTIVATIONS[activation]
+        try:
+            return cls(**settings)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    def to_public(self) -> dict[str, Any]:
+        """The settings under their public names, as config.json wants them."""
+        settings = {theirs: getattr(self, name) for name, theirs in self.hf_names.items()}
+        public = {ours: theirs for theirs, ours in reversed(PUBLIC_ACTIVATIONS.items())}
+        for name, theirs in self.hf_names.items():
+            if name == "activation":
+                settings[theirs] = public[settings[theirs]]
+        return settings | dict(self.fixed)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            _check_kind(item.name, item.type, getattr(self, item.name))
+
+
+def _check_kind(name: str, kind: Any, value: Any) -> None:
+    if kind == "int":
+        if type(value) is not int or not 0 <= value <= LARGEST_SIZE:
+            raise ConfigError(f"{name}={str(value)[:60]} is not a whole number between 0 and {LARGEST_SIZE:,}")
+    elif kind == "float":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ConfigError(f"{name}={str(value)[:60]} is not a number from 0 up to 1")
+    elif kind == "bool":
+        if type(value) is not bool:
+            raise ConfigError(f"{name}={str(value)[:60]} is neither true nor false")
+    elif kind == "str" and not isinstance(value, str):
+        raise ConfigError(f"{name}={str(value)[:60]} is not a string")
+
+
+def _refuse_misspelt(public: Mapping[str, Any], known: list[str], where: str) -> None:
+    import difflib
+
+    for name in public:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(name, [other for other in known if other not in public], 1, cutoff=0.9)
+        if close:
+            raise ConfigError(f'{where}: unknown setting "{name[:60]}"; did you mean "{close[0]}"?')
+
+
+@dataclass(frozen=True)
+class EncoderConfig(Config):
+    """Settings that every encoder of the family shares. Defaults are BERT base's."""
+
+    vocabulary_size: int = 30_522
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner_width: int = 3072
+    positions: int = 512
+    segments: int = 2
+    activation: str = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    norm_epsilon: float = 1e-12
+    initial_deviation: float = 0.02
+    pad_id: int = 0
+
+    hf_names: ClassVar[Mapping[str, str]] = {
+        "vocabulary_size": "vocab_size",
+        "width": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "inner_width": "intermediate_size",
+        "positions": "max_position_embeddings",
+        "segments": "type_vocab_size",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "norm_epsilon": "layer_norm_eps",
+        "initial_deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+    }
+    fixed: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
+
+    @property
+    def first_position(self) -> int:
+        """The row of the position table that the first token of a text takes."""
+        return 0
+
+    @property
+    def context(self) -> int:
+        """How many tokens a text may have, specials included."""
+        return self.positions - self.first_position
+
+    @property
+    def table_width(self) -> int:
+        """Width of the token embedding."""
+        return self.width
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ConfigError(f"activation {self.activation!r} is not known; choose one of {known}")
+        for name in ("vocabulary_size", "width", "heads", "inner_width", "positions"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1")
+        if self.layers > MOST_LAYERS:
+            raise ConfigError(f"layers={self.layers:,} is more than the {MOST_LAYERS:,} that a model may have")
+        if self.width % self.heads:
+            raise ConfigError(f"width {self.width} cannot be cut into {self.heads} heads of equal size")
+        if self.context < 1:
+            raise ConfigError(
+                f"{self.positions} positions leave no room for a text that starts at {self.first_position}"
+            )
+
+
+@dataclass(frozen=True)
+class Joined:
+    """One of our tensors is several of theirs, stacked along the first dimension: a fused q, k, v."""
+
+    parts: tuple[str, ...]
+
+
+Keys = Mapping[str, str | Joined]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head of a family: how it is built, its architecture's public name, and its tensors' public names.
+
+    `duplicates` are public tensors that repeat another one of ours (tied tables, a bias stored twice).
+    """
+
+    build: Callable[[Any, int], nn.Module]
+    architecture: str
+    keys: Keys
+    duplicates: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published model: its settings, and the number of parameters that its authors report."""
+
+    config: EncoderConfig
+    published: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """What a model file states about its relative."""
+
+    name: str  # the public model_type
+    title: str
+    parent: str | None
+    idea: str
+    paper: str
+    config: type[EncoderConfig]
+    body: type[nn.Module]
+    prefix: str  # of the body's tensors in a checkpoint that also has heads
+    base_architecture: str
+    presets: Mapping[str, Preset]
+    keys: Keys
+    heads: Mapping[str, Head]
+    ignored: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
+    pair_architecture: str | None = None  # masked LM and a sentence-pair head together
+
+
+class Model(nn.Module):
+    """A body and the heads that came with it."""
+
+    def __init__(self, family: Family, config: EncoderConfig, heads: Mapping[str, int], pooler: bool, own_table: bool):
+        """`heads` maps the names of wanted heads to their number of labels (0 where that has no meaning)."""
+        super().__init__()
+        self.family = family
+        self.config = config
+        self.body = family.body(config, pooler)
+        built = {name: family.heads[name].build(config, labels) for name, labels in heads.items()}
+        if own_table and "masked_lm" in built:
+            built["masked_lm"].table = nn.Parameter(torch.empty(config.vocabulary_size, config.table_width))
+        self.heads = nn.ModuleDict(built)
+
+    def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
+        """Vectors of the last layer, or of layer `depth`: (tokens, width)."""
+        return self.body(tokens, trace, depth)  # type: ignore[no-any-return]
+
+    def scores(self, name: str, tokens: Tokens, hidden: Tensor, at: Tensor | None = None) -> Tensor:
+        """What the head `name` says of the vectors; with `at`, only of those rows (the masked-LM head is wide)."""
+        head = self.heads[name]
+        if head.reads == "tokens":
+            wanted = hidden if at is None else hidden[at]
+        else:
+            wanted = tokens.layout.first(hidden)
+            if head.reads == "pooled":
+                wanted = self.body.pooler(wanted)  # type: ignore[union-attr, operator]
+        if name == "masked_lm":
+            return head(wanted, self.body.token_table)  # type: ignore[no-any-return]
+        return head(wanted)  # type: ignore[no-any-return]
+
+
+def initialise(model: nn.Module, deviation: float, seed: int = 0) -> None:
+    """BERT's start: matrices and tables from N(0, deviation), biases zero, norms the identity."""
+    generator = torch.Generator().manual_seed(seed)
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            with torch.no_grad():
+                if isinstance(module, nn.LayerNorm):
+                    weight.fill_(1.0 if name == "weight" else 0.0)
+                elif name.endswith("bias"):
+                    weight.zero_()
+                else:
+                    weight.copy_(torch.empty(weight.shape).normal_(0.0, deviation, generator=generator))
+
+
+def count_parameters(family: Family, config: EncoderConfig, pooler: bool = True) -> int:
+    """Number of weights of a body, computed without allocating one."""
+    with torch.device("meta"):
+        return sum(weight.numel() for weight in family.body(config, pooler).parameters())
+
+
+def describe_heads(family: Family) -> str:
+    """The family's heads, for a message."""
+    return first_few(family.heads, most=9)

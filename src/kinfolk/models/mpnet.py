@@ -1,0 +1,89 @@
+"""MPNet: BERT that learns from permuted texts, and feels distances between tokens.
+
+Idea: predict words in a random order, as XLNet does, but let every prediction know the positions of the whole text.
+Departures from BERT:
+  1. a bias per head for the bucketed distance of query and key, shared by all layers, besides the learned positions;
+  2. positions start at 2, and there are no segments;
+  3. text-level heads carry their own dense layer; no next-sentence prediction.
+Paper: Song et al. 2020, "MPNet: Masked and Permuted Pre-training for Language Understanding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from kinfolk.errors import ConfigError
+from kinfolk.models.bert import Bert, span_head, token_head
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
+from kinfolk.parts.positions import BucketedBias
+
+
+@dataclass(frozen=True)
+class MPNetConfig(RobertaConfig):
+    """RoBERTa's numbers, no segments, and the number of distance buckets."""
+
+    vocabulary_size: int = 30_527
+    segments: int = 0
+    distance_buckets: int = 32
+
+    hf_names: ClassVar[Mapping[str, str]] = {
+        name: theirs for name, theirs in RobertaConfig.hf_names.items() if name != "segments"
+    } | {"distance_buckets": "relative_attention_num_buckets"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.distance_buckets < 4 or self.distance_buckets % 4:
+            raise ConfigError(f"distance_buckets={self.distance_buckets} must be a multiple of 4")
+
+
+class MPNet(Bert):
+    """BERT with the bias slot filled."""
+
+    def build_bias(self, config: EncoderConfig) -> BucketedBias | None:
+        assert isinstance(config, MPNetConfig)
+        return BucketedBias(config.distance_buckets, config.heads)
+
+
+PRESETS = {"mpnet-base": Preset(MPNetConfig(), "110M")}
+
+THEIR_BLOCK = "encoder.layer.{}"
+KEYS = {  # ours: theirs, below "mpnet."; the longest match wins
+    "embeddings.tokens": "embeddings.word_embeddings",
+    "embeddings.positions": "embeddings.position_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+    "stack.blocks.{}.attention.qkv": Joined(
+        (f"{THEIR_BLOCK}.attention.attn.q", f"{THEIR_BLOCK}.attention.attn.k", f"{THEIR_BLOCK}.attention.attn.v")
+    ),
+    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.attn.o",
+    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.LayerNorm",
+    "stack.blocks.{}.feed_forward.widen": f"{THEIR_BLOCK}.intermediate.dense",
+    "stack.blocks.{}.feed_forward.narrow": f"{THEIR_BLOCK}.output.dense",
+    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output.LayerNorm",
+    "bias.table": "encoder.relative_attention_bias",
+    "pooler": "pooler",
+}
+
+HEADS = {
+    "masked_lm": Head(MASKED.build, "MPNetForMaskedLM", MASKED.keys, MASKED.duplicates),
+    "classify": Head(dense_head, "MPNetForSequenceClassification", DENSE),
+    "tag": Head(token_head, "MPNetForTokenClassification", {"output": "classifier"}),
+    "span": Head(span_head, "MPNetForQuestionAnswering", {"output": "qa_outputs"}),
+}
+
+FAMILY = Family(
+    name="mpnet",
+    title="MPNet",
+    parent="bert",
+    idea="BERT that learns from permuted texts and adds a bias for the distance between tokens",
+    paper="Song et al. 2020",
+    config=MPNetConfig,
+    body=MPNet,
+    prefix="mpnet",
+    base_architecture="MPNetModel",
+    presets=PRESETS,
+    keys=KEYS,
+    heads=HEADS,
+)

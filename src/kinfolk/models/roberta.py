@@ -1,0 +1,82 @@
+"""RoBERTa: BERT, trained longer and on more, without the second task.
+
+Idea: BERT was undertrained; its architecture needs no change.
+Departures from BERT:
+  1. byte-level BPE with 50,265 pieces instead of WordPiece;
+  2. positions start at 2: the rows 0 and 1 of the table belong to padding and are never read;
+  3. one segment; no next-sentence prediction, so text-level heads carry their own dense layer;
+  4. masks are drawn anew each time a text is seen.
+Paper: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from kinfolk.models.bert import KEYS, Bert, masked_head, span_head, token_head
+from kinfolk.models.model import EncoderConfig, Family, Head, Preset
+from kinfolk.parts.heads import TextHead
+
+
+@dataclass(frozen=True)
+class RobertaConfig(EncoderConfig):
+    """Three numbers and the vocabulary."""
+
+    vocabulary_size: int = 50_265
+    positions: int = 514
+    segments: int = 1
+    norm_epsilon: float = 1e-5
+    pad_id: int = 1
+
+    @property
+    def first_position(self) -> int:
+        return self.pad_id + 1
+
+
+def dense_head(config: EncoderConfig, labels: int) -> nn.Module:
+    """A dense tanh layer and a linear one, on the first token."""
+    return TextHead(config.width, labels, "first", config.dropout, activation="tanh")
+
+
+LARGE = RobertaConfig(width=1024, layers=24, heads=16, inner_width=4096)
+PRESETS = {
+    "roberta-base": Preset(RobertaConfig(), "125M"),
+    "roberta-large": Preset(LARGE, "355M"),
+    "distilroberta-base": Preset(RobertaConfig(layers=6), "82M"),
+}
+
+MASKED = Head(
+    masked_head,
+    "RobertaForMaskedLM",
+    {
+        "transform": "lm_head.dense",
+        "norm": "lm_head.layer_norm",
+        "bias": "lm_head.bias",
+        "table": "lm_head.decoder.weight",
+    },
+    duplicates={"lm_head.decoder.bias": "bias"},
+)
+DENSE = {"dense": "classifier.dense", "output": "classifier.out_proj"}
+HEADS = {
+    "masked_lm": MASKED,
+    "classify": Head(dense_head, "RobertaForSequenceClassification", DENSE),
+    "tag": Head(token_head, "RobertaForTokenClassification", {"output": "classifier"}),
+    "span": Head(span_head, "RobertaForQuestionAnswering", {"output": "qa_outputs"}),
+}
+
+FAMILY = Family(
+    name="roberta",
+    title="RoBERTa",
+    parent="bert",
+    idea="BERT trained longer on more text: byte-level pieces, masks drawn anew, no next sentence",
+    paper="Liu et al. 2019",
+    config=RobertaConfig,
+    body=Bert,
+    prefix="roberta",
+    base_architecture="RobertaModel",
+    presets=PRESETS,
+    keys=KEYS,
+    heads=HEADS,
+)

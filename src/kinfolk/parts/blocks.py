@@ -1,0 +1,107 @@
+"""Blocks and stacks.
+
+    post-norm (Vaswani et al. 2017)          pre-norm (GPT-2)
+
+    x ──┬── f ── + ── norm ──>               x ──┬── norm ── f ── + ──>
+        └────────┘                               └────────────────┘
+
+f is attention first, then the feed-forward network max(0, x W1 + b1) W2 + b2 (or another activation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from kinfolk.parts.attention import Attention
+from kinfolk.parts.kernels import ActivatedLinear, Bias
+from kinfolk.parts.scopes import Bound
+from kinfolk.parts.trace import Trace
+
+
+class FeedForward(nn.Module):
+    """activation(x W1 + b1) W2 + b2: (tokens, width) -> (tokens, inner_width) -> (tokens, width)."""
+
+    def __init__(self, width: int, inner_width: int, activation: str):
+        super().__init__()
+        self.widen = ActivatedLinear(width, inner_width, activation)
+        self.narrow = nn.Linear(inner_width, width)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.narrow(self.widen(hidden))  # type: ignore[no-any-return]
+
+
+class BlockSettings(Protocol):
+    """What a block reads of a model's config."""
+
+    @property
+    def width(self) -> int: ...
+    @property
+    def heads(self) -> int: ...
+    @property
+    def inner_width(self) -> int: ...
+    @property
+    def activation(self) -> str: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def attention_dropout(self) -> float: ...
+    @property
+    def norm_epsilon(self) -> float: ...
+
+
+class Block(nn.Module):
+    """One post-norm layer: x = norm(x + attention(x)), then x = norm(x + feed_forward(x))."""
+
+    def __init__(self, config: BlockSettings):
+        super().__init__()
+        self.attention = Attention(config.width, config.heads, config.attention_dropout)
+        self.attention_norm = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.feed_forward = FeedForward(config.width, config.inner_width, config.activation)
+        self.feed_forward_norm = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
+        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, bound, bias, trace)))
+        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """Blocks on top of each other: layer i is `blocks[i]`."""
+
+    def __init__(self, blocks: Sequence[nn.Module]):
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.layers = len(blocks)
+
+    def block(self, layer: int) -> nn.Module:
+        """The block that serves as layer number `layer`, counted from 0."""
+        return self.blocks[layer]
+
+    def forward(
+        self,
+        hidden: Tensor,
+        bound: Bound,
+        bias: Bias | None = None,
+        trace: Trace | None = None,
+        depth: int | None = None,
+    ) -> Tensor:
+        """Run the first `depth` layers (all by default), showing each layer's vectors to the trace."""
+        for layer in range(self.layers if depth is None else depth):
+            hidden = self.block(layer)(hidden, bound, bias, trace)
+            if trace is not None:
+                trace.add_hidden(hidden, bound.queries)
+        return hidden
+
+
+class SharedStack(Stack):
+    """`layers` layers out of fewer blocks: layer i uses block i * blocks // layers (ALBERT's groups)."""
+
+    def __init__(self, blocks: Sequence[nn.Module], layers: int):
+        super().__init__(blocks)
+        self.layers = layers
+
+    def block(self, layer: int) -> nn.Module:
+        return self.blocks[layer * len(self.blocks) // self.layers]

@@ -1,0 +1,78 @@
+"""Heads: vectors in, scores out. Each is written once and serves every family.
+
+A head says in `reads` what it wants of the body: "tokens" (every vector), "first" (the first token's vector of each
+sequence) or "pooled" (the body's pooler on top of that).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kinfolk.parts.kernels import ACTIVATIONS, ActivatedLinear
+
+Reads = Literal["tokens", "first", "pooled"]
+
+
+class Pooler(nn.Module):
+    """tanh(W x + b) on the first token's vector: (sequences, width) -> (sequences, width)."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+
+    def forward(self, first: Tensor) -> Tensor:
+        return torch.tanh(self.dense(first))
+
+
+class MaskedHead(nn.Module):
+    """norm(activation(W x + b)) E' + c: scores over the vocabulary, (tokens, width) -> (tokens, vocabulary).
+
+    E is the token embedding, shared with the body, unless the checkpoint brings a `table` of its own.
+    """
+
+    reads: Reads = "tokens"
+
+    def __init__(self, width: int, table_width: int, vocabulary_size: int, activation: str, epsilon: float):
+        super().__init__()
+        self.transform = ActivatedLinear(width, table_width, activation)
+        self.norm = nn.LayerNorm(table_width, epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.table: nn.Parameter | None = None
+
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        return F.linear(self.norm(self.transform(hidden)), embedding if self.table is None else self.table, self.bias)
+
+
+class TextHead(nn.Module):
+    """Scores for a whole text: one linear layer, or two with an activation between (RoBERTa tanh, DistilBERT relu)."""
+
+    def __init__(self, width: int, labels: int, reads: Reads, dropout: float, activation: str | None = None):
+        super().__init__()
+        self.reads: Reads = reads
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(width, width) if activation else None
+        self.activation = activation
+        self.output = nn.Linear(width, labels)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        if self.dense is not None and self.activation is not None:
+            vectors = ACTIVATIONS[self.activation](self.dense(vectors))
+        return self.output(self.dropout(vectors))  # type: ignore[no-any-return]
+
+
+class TokenHead(nn.Module):
+    """Scores for every token: (tokens, width) -> (tokens, labels). Tags, or the two ends of an answer."""
+
+    reads: Reads = "tokens"
+
+    def __init__(self, width: int, labels: int, dropout: float):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(width, labels)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.output(self.dropout(hidden))  # type: ignore[no-any-return]

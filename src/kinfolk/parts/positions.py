@@ -1,0 +1,46 @@
+"""How order enters the scores: a learned bias per head for each bucket of distances.
+
+Raffel et al. 2019 (T5), section 2.1; MPNet uses it besides its absolute positions. Half of the buckets serve keys
+to the right. In each half, the nearer distances have a bucket each, and farther ones share logarithmically wider
+buckets up to `farthest`, which holds all beyond it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from kinfolk.parts.kernels import Bias
+from kinfolk.parts.scopes import Bound, Group
+
+
+class BucketedBias(nn.Module):
+    """bias(i, j) = table[bucket(j - i)]: one (heads, length, length) term for all layers of a batch."""
+
+    def __init__(self, buckets: int, heads: int, farthest: int = 128):
+        super().__init__()
+        self.table = nn.Embedding(buckets, heads)
+        self.farthest = farthest
+
+    def forward(self, bound: Bound) -> Bias:
+        """Compute the term once for the longest sequence; each group takes its corner."""
+        longest = max(bound.queries.lengths, default=0)
+        places = torch.arange(longest, device=bound.queries.device)
+        buckets = self.bucket(places.unsqueeze(0) - places.unsqueeze(1))
+        term = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, longest, longest)
+
+        def bias(group: Group, queries: Tensor) -> Tensor:
+            return term[:, : group.queries.length, : group.keys.length].unsqueeze(0)
+
+        return bias
+
+    def bucket(self, distance: Tensor) -> Tensor:
+        """Bucket numbers of signed distances (key - query)."""
+        half = self.table.num_embeddings // 2
+        exact = half // 2
+        away = distance.abs()
+        growth = torch.log(away.clamp(min=1).float() / exact) / math.log(self.farthest / exact)
+        shared = (exact + (growth * (half - exact)).long()).clamp(max=half - 1)
+        return torch.where(away < exact, away, shared) + half * (distance > 0)

@@ -1,0 +1,138 @@
+"""Packed batches: one matrix of all tokens, and a note of where each sequence lies.
+
+A batch of sequences with lengths (3, 1, 2) is not a 3 x 3 rectangle with holes but six rows:
+
+    owner     0 0 0 1 2 2
+    position  0 1 2 0 0 1
+    starts    ^     ^ ^
+
+Linear layers, norms and losses see (tokens, width) and know nothing of sequences. Only attention and
+recurrence ask the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, chain
+
+import torch
+from torch import Tensor
+
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each sequence of a packed batch lies.
+
+    `lengths` stay on the host, so that nothing waits for a device and the meta device works. `first_positions` holds
+    the position of each sequence's first token: zeros, unless a cache or a memory came before.
+    """
+
+    lengths: tuple[int, ...]
+    device: torch.device = CPU
+    first_positions: tuple[int, ...] | None = None
+
+    @property
+    def sequences(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def tokens(self) -> int:
+        return sum(self.lengths)
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        return tuple(accumulate(self.lengths, initial=0))[:-1]
+
+    @cached_property
+    def _lengths(self) -> Tensor:
+        return torch.tensor(self.lengths, dtype=torch.long, device=self.device)
+
+    @cached_property
+    def owners(self) -> Tensor:
+        """(tokens,): which sequence each token belongs to."""
+        numbers = torch.arange(self.sequences, device=self.device)
+        return numbers.repeat_interleave(self._lengths, output_size=self.tokens)
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """(tokens,): the place of each token in its own sequence, counted from `first_positions`."""
+        shifts = self.starts
+        if self.first_positions is not None:
+            shifts = tuple(start - first for start, first in zip(shifts, self.first_positions, strict=True))
+        shift = torch.tensor(shifts, dtype=torch.long, device=self.device)
+        return torch.arange(self.tokens, device=self.device) - shift[self.owners]
+
+    def split(self, packed: Tensor) -> tuple[Tensor, ...]:
+        """(tokens, …) -> one (length, …) per sequence."""
+        return packed.split(self.lengths)
+
+    def pad(self, packed: Tensor, fill: float = 0.0) -> Tensor:
+        """(tokens, …) -> (sequences, longest, …), holes filled with `fill`."""
+        longest = max(self.lengths, default=0)
+        padded = packed.new_full((self.sequences, longest, *packed.shape[1:]), fill)
+        padded[self.owners, self._columns] = packed
+        return padded
+
+    def unpad(self, padded: Tensor) -> Tensor:
+        """(sequences, longest, …) -> (tokens, …): the inverse of `pad`."""
+        return padded[self.owners, self._columns]
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        return Layout(self.lengths, self.device).positions if self.first_positions is not None else self.positions
+
+    def first(self, packed: Tensor) -> Tensor:
+        """(tokens, …) -> (sequences, …): the first token of each sequence. Every sequence must have one."""
+        return packed[torch.tensor(self.starts, dtype=torch.long, device=self.device)]
+
+    def last(self, packed: Tensor) -> Tensor:
+        """(tokens, …) -> (sequences, …): the last token of each sequence. Every sequence must have one."""
+        ends = tuple(start + length - 1 for start, length in zip(self.starts, self.lengths, strict=True))
+        return packed[torch.tensor(ends, dtype=torch.long, device=self.device)]
+
+    def mean(self, packed: Tensor) -> Tensor:
+        """(tokens, width) -> (sequences, width): the mean over each sequence; zeros for an empty one."""
+        total = packed.new_zeros(self.sequences, *packed.shape[1:]).index_add(0, self.owners, packed)
+        return total / self._lengths.clamp(min=1).to(packed.dtype).unsqueeze(-1)
+
+    def max(self, packed: Tensor) -> Tensor:
+        """(tokens, width) -> (sequences, width): the largest value over each sequence; zeros for an empty one."""
+        rows = [part.amax(0) if len(part) else packed.new_zeros(packed.shape[1:]) for part in self.split(packed)]
+        return torch.stack(rows) if rows else packed.new_zeros(0, *packed.shape[1:])
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A packed batch as models take it: ids (tokens,), their segments (tokens,) or None for all zero, and a layout."""
+
+    ids: Tensor
+    layout: Layout
+    segments: Tensor | None = None
+
+
+def pack(
+    sequences: Sequence[Sequence[int]],
+    segments: Sequence[Sequence[int]] | None = None,
+    device: torch.device | str = "cpu",
+) -> Tokens:
+    """Join sequences of ids into one batch.
+
+    >>> batch = pack([[7, 8, 9], [5]])
+    >>> batch.ids.tolist(), batch.layout.positions.tolist()
+    ([7, 8, 9, 5], [0, 1, 2, 0])
+    """
+    device = torch.device(device)
+    layout = Layout(tuple(len(sequence) for sequence in sequences), device)
+    return Tokens(
+        _joined(sequences, device),
+        layout,
+        None if segments is None else _joined(segments, device),
+    )
+
+
+def _joined(sequences: Iterable[Sequence[int]], device: torch.device) -> Tensor:
+    return torch.tensor(list(chain.from_iterable(sequences)), dtype=torch.long, device=device)
