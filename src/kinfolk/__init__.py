@@ -1,8 +1,42 @@
-"""BERT and friends, one family. `kinfolk.load(folder_or_name)` gives a model with its verbs.
+"""BERT and friends, one family.
 
 >>> import kinfolk
->>> kinfolk.__version__
-'0.1.0'
+>>> model = kinfolk.load("demo")
+>>> model.embed(["A cat sits on the mat.", "A kitten rests on a rug."]).shape
+(2, 384)
+
+Importing the package is light: torch is loaded when a model is.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kinfolk.errors import KinfolkError
+
+if TYPE_CHECKING:
+    from kinfolk.jobs.loaded import Encoder, load
+    from kinfolk.parts.trace import Trace
+    from kinfolk.text.tokenizer import Tokenizer
+
 __version__ = "0.1.0"
+__all__ = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "load"]
+
+_HOMES = {
+    "Encoder": "kinfolk.jobs.loaded",
+    "Tokenizer": "kinfolk.text.tokenizer",
+    "Trace": "kinfolk.parts.trace",
+    "load": "kinfolk.jobs.loaded",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kinfolk' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -11,14 +11,16 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
+import secrets
 import shutil
-import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kinfolk.errors import FolderError, KinfolkError
+from kinfolk.errors import FolderError
 
 LARGEST_JSON = 256 * 2**20  # tokenizer.json of the largest public vocabularies is about 20 MB
 
@@ -31,34 +33,45 @@ def inside(folder: Path, name: str) -> Path:
     """
     parts = Path(name).parts
     if not name or "\0" in name or Path(name).is_absolute() or ".." in parts or name.startswith("~"):
-        raise FolderError(f"{folder}: the name {name!r} leaves the folder; refused")
-    path, root = folder / name, folder.resolve()
-    target = path.resolve()
+        raise FolderError(f"{folder}: the name {name[:80]!r} leaves the folder; refused")
+    path = folder / name
+    try:
+        root, target = folder.resolve(), path.resolve()
+    except (OSError, RuntimeError, ValueError):  # a link that leads to itself; a name that no disk can hold
+        raise FolderError(f"{folder}: the name {name[:80]!r} cannot be followed; refused") from None
     blobs = root.parent.parent / "blobs" if root.parent.name == "snapshots" else None
     if target.is_relative_to(root) or (blobs is not None and target.parent == blobs):
         return path
     raise FolderError(f"{path} is a link that leaves the folder; refused")
 
 
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Any refusal by the system in this block becomes a FolderError about `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise FolderError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
 def require_file(path: Path, what: str = "file") -> Path:
     """`path` if a regular file is there, else a FolderError that names it."""
-    if not path.exists():
-        raise FolderError(f"{path}: no such {what}")
-    if not path.is_file():
-        raise FolderError(f"{path}: expected a {what}, found something else (a folder or a device)")
+    with reading(path):
+        if not path.exists():
+            raise FolderError(f"{path}: no such {what}")
+        if not path.is_file():
+            raise FolderError(f"{path}: expected a {what}, found something else (a folder or a device)")
     return path
 
 
 def read_bytes(path: Path, most: int = LARGEST_JSON) -> bytes:
     """The whole of a file of at most `most` bytes."""
     require_file(path)
-    try:
+    with reading(path):
         size = path.stat().st_size
         if size > most:
             raise FolderError(f"{path}: {size:,} bytes is more than the {most:,} that such a file may have")
         return path.read_bytes()
-    except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
 def read_text(path: Path, most: int = LARGEST_JSON) -> str:
@@ -70,21 +83,26 @@ def read_text(path: Path, most: int = LARGEST_JSON) -> str:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """JSON without duplicate keys, NaN or bottomless nesting; any fault becomes a FolderError that says where."""
+    """JSON without duplicate keys, NaN, infinities or bottomless nesting; a fault is a FolderError that says where."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
             raise FolderError(f"{where}: the key {twice[:80]!r} stands there twice")
         return found
 
     def refuse(constant: str) -> Any:
         raise FolderError(f"{where}: {constant} is not JSON")
 
+    def finite(digits: str) -> float:
+        number = float(digits)
+        if math.isinf(number):
+            raise FolderError(f"{where}: the number {digits[:80]} is too large")
+        return number
+
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse)
+        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except RecursionError:
         raise FolderError(f"{where}: nested too deeply to be a real file") from None
     except ValueError as error:  # JSONDecodeError, and integers with too many digits
@@ -106,22 +124,24 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def sha256(path: Path) -> str:
     """Hash of a file, read in pieces."""
-    with path.open("rb") as stream:
+    with reading(require_file(path)), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A binary stream whose content takes the place of `path` when the block ends well, and vanishes otherwise."""
-    with _disk_errors(path):
+def replacing(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
+    """A binary stream whose content takes the place of `path` when the block ends well, and vanishes otherwise.
+
+    `needs` is the number of bytes to come, where it is known: the message about a full disk tells it.
+    """
+    with _writing(path, needs):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        temporary = _beside(path)
         try:
-            with os.fdopen(handle, "w+b") as stream:
+            with temporary.open("x+b") as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
             sync_folder(path.parent)
         except BaseException:
@@ -132,26 +152,30 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, wholly or not at all."""
-    with replacing(path) as stream:
+    with replacing(path, len(content)) as stream:
         stream.write(content)
 
 
 def write_json(path: Path, content: Any) -> None:
     """Replace `path` by `content` as indented JSON, wholly or not at all."""
-    write_bytes(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except ValueError as error:  # NaN, or a lone surrogate: `read_json` would refuse the file
+        raise FolderError(f"{path}: the content cannot be written as JSON ({error})") from None
+    write_bytes(path, text)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused."""
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise FolderError(f"{path} already exists and is not an empty folder; choose another name or remove it")
-    with _disk_errors(path):
+    with _writing(path):
+        if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+            raise FolderError(f"{path} already exists and is not an empty folder; choose another name or remove it")
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+        temporary = _beside(path)
+        temporary.mkdir()
         try:
             yield temporary
-            os.chmod(temporary, 0o777 & ~_umask())
             sync_folder(temporary)
             os.replace(temporary, path)
             sync_folder(path.parent)
@@ -169,19 +193,17 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def _beside(path: Path) -> Path:
+    """A fresh hidden name in the same folder. The caller creates it, so the process's umask applies by itself."""
+    return path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
+
+
 @contextlib.contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def _writing(path: Path, needs: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, KinfolkError):
-            raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "; the disk is full: free some space or choose another place" if full else ""
+        amount = f"{needs:,} bytes are needed, " if needs else ""
+        advice = f"; {amount}the disk is full: free some space or choose another place" if full else ""
         raise FolderError(f"{path}: cannot be written ({error.strerror or error}){advice}") from None
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -11,14 +11,13 @@ Paper: Lan et al. 2019, "ALBERT: A Lite BERT for Self-supervised Learning of Lan
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from kinfolk.models.bert import Bert, masked_head, pooled_head, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import SharedStack
 from kinfolk.parts.embeddings import SummedEmbeddings
 from kinfolk.parts.tokens import Tokens
@@ -35,11 +34,11 @@ class AlbertConfig(EncoderConfig):
     attention_dropout: float = 0.0
     activation: str = "gelu_tanh"
 
-    hf_names: ClassVar[Mapping[str, str]] = EncoderConfig.hf_names | {
+    hf_names: ClassVar[dict[str, str]] = EncoderConfig.hf_names | {
         "embedding_width": "embedding_size",
         "groups": "num_hidden_groups",
     }
-    fixed: ClassVar[Mapping[str, object]] = EncoderConfig.fixed | {"inner_group_num": 1}
+    fixed: ClassVar[dict[str, Any]] = EncoderConfig.fixed | {"inner_group_num": 1}
 
     @property
     def table_width(self) -> int:
@@ -81,7 +80,7 @@ PRESETS = {
 }
 
 THEIR_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0"
-KEYS = {  # ours: theirs, below "albert."; the longest match wins
+KEYS: Keys = {  # ours: theirs, below "albert."; the longest match wins
     "embeddings.narrow.tokens": "embeddings.word_embeddings",
     "embeddings.narrow.positions": "embeddings.position_embeddings",
     "embeddings.narrow.segments": "embeddings.token_type_embeddings",

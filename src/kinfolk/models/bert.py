@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import Block, Stack
 from kinfolk.parts.embeddings import SummedEmbeddings
 from kinfolk.parts.heads import MaskedHead, Pooler, TextHead, TokenHead
@@ -61,7 +61,8 @@ class Bert(nn.Module):
         bound = Full().bind(tokens.layout)
         hidden = self.embeddings(tokens)
         if trace is not None:
-            trace.add_hidden(hidden, tokens.layout)
+            trace.begin(tokens.layout)
+            trace.add_hidden(hidden)
         bias = None if self.bias is None else self.bias(bound)
         return self.stack(hidden, bound, bias, trace, depth)  # type: ignore[no-any-return]
 
@@ -78,7 +79,7 @@ PRESETS = {
 }
 
 THEIR_BLOCK = "encoder.layer.{}"
-KEYS = {  # ours: theirs, below "bert."; the longest match wins
+KEYS: Keys = {  # ours: theirs, below "bert."; the longest match wins
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.segments": "embeddings.token_type_embeddings",

@@ -10,14 +10,13 @@ Paper: Sanh et al. 2019, "DistilBERT, a distilled version of BERT: smaller, fast
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import nn
 
 from kinfolk.models.bert import Bert, masked_head, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.heads import TextHead
 
 
@@ -28,7 +27,7 @@ class DistilBertConfig(EncoderConfig):
     layers: int = 6
     segments: int = 0
 
-    hf_names: ClassVar[Mapping[str, str]] = {
+    hf_names: ClassVar[dict[str, str]] = {
         "vocabulary_size": "vocab_size",
         "width": "dim",
         "layers": "n_layers",
@@ -41,7 +40,7 @@ class DistilBertConfig(EncoderConfig):
         "initial_deviation": "initializer_range",
         "pad_id": "pad_token_id",
     }
-    fixed: ClassVar[Mapping[str, object]] = {"sinusoidal_pos_embds": False}
+    fixed: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
 
 
 def dense_head(config: EncoderConfig, labels: int) -> nn.Module:
@@ -56,7 +55,7 @@ PRESETS = {
 }
 
 THEIR_BLOCK = "transformer.layer.{}"
-KEYS = {  # ours: theirs, below "distilbert."; the longest match wins
+KEYS: Keys = {  # ours: theirs, below "distilbert."; the longest match wins
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",

@@ -39,8 +39,8 @@ PUBLIC_ACTIVATIONS = {
 class Config:
     """Settings of a model under our own names. Subclasses add fields and the table of public names."""
 
-    hf_names: ClassVar[Mapping[str, str]] = {}  # our field: the public one
-    fixed: ClassVar[Mapping[str, Any]] = {}  # public settings that change the model, and the one value we build
+    hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one
+    fixed: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
 
     @classmethod
     def make(cls, **settings: Any) -> Self:
@@ -133,7 +133,7 @@ class EncoderConfig(Config):
     initial_deviation: float = 0.02
     pad_id: int = 0
 
-    hf_names: ClassVar[Mapping[str, str]] = {
+    hf_names: ClassVar[dict[str, str]] = {
         "vocabulary_size": "vocab_size",
         "width": "hidden_size",
         "layers": "num_hidden_layers",
@@ -148,7 +148,7 @@ class EncoderConfig(Config):
         "initial_deviation": "initializer_range",
         "pad_id": "pad_token_id",
     }
-    fixed: ClassVar[Mapping[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
+    fixed: ClassVar[dict[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
 
     @property
     def first_position(self) -> int:
@@ -248,6 +248,11 @@ class Model(nn.Module):
             built["masked_lm"].table = nn.Parameter(torch.empty(config.vocabulary_size, config.table_width))
         self.heads = nn.ModuleDict(built)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
     def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
         """Vectors of the last layer, or of layer `depth`: (tokens, width)."""
         return self.body(tokens, trace, depth)  # type: ignore[no-any-return]
@@ -260,7 +265,7 @@ class Model(nn.Module):
         else:
             wanted = tokens.layout.first(hidden)
             if head.reads == "pooled":
-                wanted = self.body.pooler(wanted)  # type: ignore[union-attr, operator]
+                wanted = self.body.pooler(wanted)  # type: ignore[operator]
         if name == "masked_lm":
             return head(wanted, self.body.token_table)  # type: ignore[no-any-return]
         return head(wanted)  # type: ignore[no-any-return]

@@ -10,13 +10,12 @@ Paper: Song et al. 2020, "MPNet: Masked and Permuted Pre-training for Language U
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.bert import Bert, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Preset
+from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
 from kinfolk.parts.positions import BucketedBias
 
@@ -29,7 +28,7 @@ class MPNetConfig(RobertaConfig):
     segments: int = 0
     distance_buckets: int = 32
 
-    hf_names: ClassVar[Mapping[str, str]] = {
+    hf_names: ClassVar[dict[str, str]] = {
         name: theirs for name, theirs in RobertaConfig.hf_names.items() if name != "segments"
     } | {"distance_buckets": "relative_attention_num_buckets"}
 
@@ -50,7 +49,7 @@ class MPNet(Bert):
 PRESETS = {"mpnet-base": Preset(MPNetConfig(), "110M")}
 
 THEIR_BLOCK = "encoder.layer.{}"
-KEYS = {  # ours: theirs, below "mpnet."; the longest match wins
+KEYS: Keys = {  # ours: theirs, below "mpnet."; the longest match wins
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",

@@ -92,7 +92,7 @@ class Stack(nn.Module):
         for layer in range(self.layers if depth is None else depth):
             hidden = self.block(layer)(hidden, bound, bias, trace)
             if trace is not None:
-                trace.add_hidden(hidden, bound.queries)
+                trace.add_hidden(hidden)
         return hidden
 
 

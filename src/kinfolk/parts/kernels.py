@@ -32,9 +32,9 @@ def attend(
     trace: Trace | None = None,
 ) -> Tensor:
     """Packed queries (m, heads, head_width) look at packed keys and values (n, heads, head_width)."""
-    watched = trace is not None and trace.wants_attention
-    if watched:
-        trace.begin_attention(bound.queries.sequences)
+    watcher = trace if trace is not None and trace.wants_attention else None
+    if watcher is not None:
+        watcher.begin_attention()
     outputs = []
     for group in bound.groups:
         q, k, v = group.queries.take(queries), group.keys.take(keys), group.keys.take(values)
@@ -47,9 +47,8 @@ def attend(
         if group.blind is not None:
             mixed = mixed.masked_fill(group.blind, 0.0)
         outputs.append(group.queries.give(mixed))
-        if watched:
-            scores = plain_scores(q, k, group, bias)
-            trace.add_attention(group, scores, bound.queries, bound.keys)
+        if watcher is not None:
+            watcher.add_attention(group, plain_scores(q, k, group, bias), bound)
     if not outputs:
         return queries.new_zeros(queries.shape)
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -58,7 +57,7 @@ def attend(
 
 def plain_scores(q: Tensor, k: Tensor, group: Group, bias: Bias | None = None) -> Tensor:
     """Q K' / sqrt(head_width) + bias, -inf where the group's mask forbids: the definition, for eyes and tests."""
-    scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+    scores: Tensor = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
     if bias is not None:
         scores = scores + bias(group, q)
     allowed = _allowed(group, q.device)
@@ -115,4 +114,5 @@ def _can_fuse(hidden: Tensor) -> bool:
 @cache
 def _fusing_pays() -> bool:
     """With AVX-512 the fused gelu is nearly free (0.25 ns an element against 4.6); with AVX2 it is the slower way."""
-    return torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    capability: str = torch.backends.cpu.get_cpu_capability()
+    return torch.backends.mkldnn.is_available() and capability.startswith("AVX512")  # type: ignore[no-untyped-call]

@@ -29,7 +29,7 @@ class BucketedBias(nn.Module):
         longest = max(bound.queries.lengths, default=0)
         places = torch.arange(longest, device=bound.queries.device)
         buckets = self.bucket(places.unsqueeze(0) - places.unsqueeze(1))
-        term = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, longest, longest)
+        term: Tensor = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, longest, longest)
 
         def bias(group: Group, queries: Tensor) -> Tensor:
             return term[:, : group.queries.length, : group.keys.length].unsqueeze(0)

@@ -68,7 +68,7 @@ class Layout:
 
     def split(self, packed: Tensor) -> tuple[Tensor, ...]:
         """(tokens, …) -> one (length, …) per sequence."""
-        return packed.split(self.lengths)
+        return torch.split(packed, list(self.lengths))
 
     def pad(self, packed: Tensor, fill: float = 0.0) -> Tensor:
         """(tokens, …) -> (sequences, longest, …), holes filled with `fill`."""

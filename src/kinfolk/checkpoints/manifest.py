@@ -1,0 +1,117 @@
+"""kinfolk.json: the sizes and hashes of a folder's files, so that damage is noticed before it is used.
+
+Written last, so a folder with a manifest is a whole folder. It covers every file of the folder and its sub-folders but
+itself and hidden ones (names that begin with a dot: caches, leftovers of a killed write), and seals itself: `sha256` is
+the hash of the manifest's own text with that value left empty, so a flipped byte in the manifest is noticed as well.
+
+Files that were added later: a README, notes, pictures or a whole new sub-folder are the user's business. What kinfolk
+could take for a part of the model (see READ_SUFFIXES and READ_NAMES), beside files that the manifest lists, is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kinfolk import __version__
+from kinfolk.errors import FolderError
+from kinfolk.files import inside, parse_json, read_text, reading, require_file, sha256, write_bytes
+
+NAME = "kinfolk.json"
+FORMAT = 1
+READ_SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".model", ".hdf5"}
+READ_NAMES = {"vocab.txt", "merges.txt"}
+
+
+def write_manifest(folder: Path) -> None:
+    """Describe the folder as it is now; call it when everything else is written."""
+    files = {name: _measure(inside(folder, name)) for name in sorted(_file_names(folder)) if name != NAME}
+    content = {"format": FORMAT, "kinfolk": __version__, "files": files, "sha256": ""}
+    content["sha256"] = _text_hash(_text(content))
+    write_bytes(folder / NAME, _text(content).encode())
+
+
+def check_manifest(folder: Path) -> bool:
+    """True when all files are as they were written, False when there is no manifest, else a FolderError."""
+    path = inside(folder, NAME)
+    with reading(folder):
+        if not path.exists():
+            return False
+        files = _listed(path)
+        for name, expected in files.items():
+            _check_file(inside(folder, name), expected)
+        _check_additions(folder, files)
+    return True
+
+
+def _file_names(folder: Path) -> Iterator[str]:
+    """Relative names of all files that are not hidden, nor in a hidden folder."""
+    for place, folders, files in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if not name.startswith("."):
+                yield (Path(place) / name).relative_to(folder).as_posix()
+
+
+def _refuse(error: OSError) -> None:
+    raise FolderError(f"{error.filename}: cannot be read ({error.strerror})")
+
+
+def _measure(path: Path) -> dict[str, Any]:
+    digest = sha256(path)
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def _text(content: dict[str, Any]) -> str:
+    # Escaped, because a file name need not be valid Unicode.
+    return json.dumps(content, indent=2) + "\n"
+
+
+def _text_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _listed(path: Path) -> dict[str, dict[str, Any]]:
+    """The `files` of a manifest whose form and seal are right."""
+    text = read_text(path)
+    found = parse_json(text, str(path))
+    if not isinstance(found, dict) or type(found.get("format")) is not int:
+        raise FolderError(f"{path}: not a manifest of kinfolk; remove it if it is a file of your own")
+    if found["format"] != FORMAT:
+        raise FolderError(f"{path}: format {found['format']} is not known to kinfolk {__version__}; update kinfolk")
+    seal, files = found.get("sha256"), found.get("files")
+    if not isinstance(seal, str) or not seal or _text_hash(text.replace(seal, "", 1)) != seal:
+        raise FolderError(f"{path}: the manifest itself was changed after it was written; get the folder again")
+    if not isinstance(files, dict) or not all(_is_measure(value) for value in files.values()):
+        raise FolderError(f'{path}: "files" must give each file its bytes and its sha256')
+    return files
+
+
+def _is_measure(value: object) -> bool:
+    return isinstance(value, dict) and type(value.get("bytes")) is int and isinstance(value.get("sha256"), str)
+
+
+def _check_file(path: Path, expected: dict[str, Any]) -> None:
+    advice = "get the folder again or use another copy"
+    if not path.exists():
+        raise FolderError(f"{path}: missing, although {NAME} lists it; {advice}")
+    size = require_file(path).stat().st_size
+    if size != expected["bytes"]:
+        raise FolderError(f"{path}: of another size: {size:,} bytes, {NAME} says {expected['bytes']:,}; {advice}")
+    if sha256(path) != expected["sha256"]:
+        raise FolderError(f"{path}: of another content than {NAME} says (same size, other sha256); {advice}")
+
+
+def _check_additions(folder: Path, files: dict[str, dict[str, Any]]) -> None:
+    """Refuse an unlisted file that kinfolk might read, in the folders that hold listed files."""
+    for place in sorted({(folder / name).parent for name in files} | {folder}):
+        for path in sorted(place.iterdir()):
+            name = path.relative_to(folder).as_posix()
+            if name in files or name == NAME or path.name.startswith(".") or path.is_dir():
+                continue
+            if path.suffix in READ_SUFFIXES or path.name in READ_NAMES:
+                raise FolderError(f"{path}: added after {NAME} was written, and kinfolk could read it; remove it")

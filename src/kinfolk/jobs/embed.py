@@ -1,0 +1,181 @@
+"""Texts to vectors: tokenise, pack by token budget, run, pool, put windows together.
+
+Texts are read in chunks, so memory does not grow with their number; within a chunk they are sorted by length, and the
+next chunk is tokenised while this one is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import count
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinfolk.data.batching import chunks, token_batches
+from kinfolk.errors import InputError
+from kinfolk.jobs.layers import LayerChoice
+from kinfolk.jobs.windows import CutCount, Piece, pieces
+from kinfolk.models.model import Model
+from kinfolk.parts.tokens import Layout, Tokens, pack
+from kinfolk.parts.trace import Trace
+from kinfolk.text.tokenizer import Text, Tokenizer
+
+POOLS = ("first", "mean", "max", "none")
+CHUNK_TEXTS = 2048
+BATCH_TOKENS = 2048  # of 512 … 8,192 the fastest here, within a few per cent
+
+
+@dataclass(frozen=True)
+class TokenVectors:
+    """One text's vectors before pooling: row i belongs to token i, and to the characters `offsets[i]` of the text.
+
+    For a pair, `sequences[i]` tells which text (0 or 1, None for special tokens).
+    """
+
+    vectors: np.ndarray
+    offsets: list[tuple[int, int]]
+    tokens: list[str]
+    words: list[int | None]
+    sequences: list[int | None]
+
+
+@dataclass(frozen=True)
+class EmbedSettings:
+    """How vectors are made."""
+
+    layers: LayerChoice
+    pool: str
+    normalize: bool
+    size: int  # tokens that the model reads at once
+    on_long: str
+    prefix: str = ""
+    lowercase: bool = False
+
+
+def embed_chunks(
+    model: Model,
+    tokenizer: Tokenizer,
+    texts: Iterable[Text],
+    settings: EmbedSettings,
+    trace: Trace | None = None,
+) -> Iterator[np.ndarray | list[TokenVectors]]:
+    """Vectors of a chunk of texts at a time, in order: (texts, D), or a list of TokenVectors without pooling."""
+    cut = CutCount()
+
+    def prepare(number: int, chunk: list[Text]) -> list[Piece]:
+        first = number * CHUNK_TEXTS
+        ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
+        return pieces(tokenizer, ready, settings.size, settings.on_long, cut, first)
+
+    with ThreadPoolExecutor(1) as pool:
+        numbered = zip(count(), chunks(texts, CHUNK_TEXTS), strict=False)
+        waiting = None
+        for number, chunk in numbered:
+            coming = (pool.submit(prepare, number, chunk), len(chunk))
+            if waiting is not None:
+                yield _compute(model, waiting[0].result(), waiting[1], settings, trace)
+            waiting = coming
+        if waiting is not None:
+            yield _compute(model, waiting[0].result(), waiting[1], settings, trace)
+    cut.report()
+
+
+def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:
+    pair = isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
+    if not (isinstance(text, str) or pair):
+        kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else f"a {type(text).__name__}"
+        raise InputError(f"text {number} is {kind} ({str(text)[:40]!r}); expected a string, or a tuple of two")
+    if settings.lowercase:
+        text = text.lower() if isinstance(text, str) else (text[0].lower(), text[1].lower())
+    if settings.prefix:
+        text = settings.prefix + text if isinstance(text, str) else (settings.prefix + text[0], text[1])
+    return text
+
+
+def _compute(
+    model: Model, parts: list[Piece], texts: int, settings: EmbedSettings, trace: Trace | None
+) -> np.ndarray | list[TokenVectors]:
+    lengths = [len(part.encoding) for part in parts]
+    # A trace keeps the order of the texts; otherwise neighbours of equal length are faster.
+    batches = [[number] for number in range(len(parts))] if trace is not None else token_batches(lengths, BATCH_TOKENS)
+    width = model.config.width * settings.layers.width_factor
+    pooled = np.empty((len(parts), width), dtype=np.float32)
+    loose: list[np.ndarray] = [pooled] * len(parts)
+    with torch.inference_mode():
+        for batch in batches:
+            encodings = [parts[number].encoding for number in batch]
+            vectors, layout = _run(model, [e.ids for e in encodings], [e.segments for e in encodings], settings, trace)
+            if settings.pool == "none":
+                for number, rows in zip(batch, layout.split(vectors.cpu()), strict=True):
+                    loose[number] = _unit(rows, settings.normalize).numpy()
+            else:
+                pooled[batch] = getattr(layout, settings.pool)(vectors).float().cpu().numpy()
+    if trace is not None:
+        trace.encodings += [part.encoding for part in parts]
+    if settings.pool == "none":
+        return _join_tokens(parts, loose, texts)
+    return _join_windows(parts, pooled, texts, settings)
+
+
+def _run(
+    model: Model, ids: list[list[int]], segments: list[list[int]], settings: EmbedSettings, trace: Trace | None
+) -> tuple[Tensor, Layout]:
+    tokens = packed(model, ids, segments)
+    choice = settings.layers
+    if trace is not None:
+        model(tokens, trace)
+        return choice.combine(trace.packed) if trace.wants_hidden else model(tokens), tokens.layout
+    if len(choice.numbers) == 1:
+        return model(tokens, depth=choice.depth), tokens.layout
+    layers = Trace(attention=False)
+    model(tokens, layers, choice.depth)
+    return choice.combine(layers.packed), tokens.layout
+
+
+def packed(model: Model, ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]]) -> Tokens:
+    """A batch on the model's device; segments are left out where the model has none or all are the first."""
+    needed = model.config.segments > 1 and any(any(row) for row in segments)
+    return pack(ids, segments if needed else None, model.device)
+
+
+def _unit(vectors: Tensor, normalize: bool) -> Tensor:
+    return torch.nn.functional.normalize(vectors.float(), dim=-1) if normalize else vectors.float()
+
+
+def _join_windows(parts: list[Piece], pooled: np.ndarray, texts: int, settings: EmbedSettings) -> np.ndarray:
+    """(pieces, D) -> (texts, D): windows of one text by weighted mean, or by maximum."""
+    vectors = pooled
+    if len(parts) != texts:
+        owners = np.array([part.text for part in parts])
+        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        if settings.pool == "max":
+            vectors = np.maximum.reduceat(pooled, starts)
+        else:
+            weights = np.array([part.weight for part in parts], dtype=np.float32)
+            totals = np.add.reduceat(weights, starts)
+            vectors = np.add.reduceat(pooled * weights[:, None], starts) / totals[:, None]
+    return _unit(torch.from_numpy(vectors), settings.normalize).numpy()
+
+
+def _join_tokens(parts: list[Piece], loose: list[np.ndarray], texts: int) -> list[TokenVectors]:
+    """Each token once, from the window that owns it."""
+    windows: list[list[int]] = [[] for _ in range(texts)]
+    for number, part in enumerate(parts):
+        windows[part.text].append(number)
+    found = []
+    for numbers in windows:
+        owned = [(parts[number], slice(*parts[number].own), loose[number]) for number in numbers]
+        found.append(
+            TokenVectors(
+                np.concatenate([vectors[own] for _, own, vectors in owned]),
+                [offset for part, own, _ in owned for offset in part.encoding.offsets[own]],
+                [token for part, own, _ in owned for token in part.encoding.tokens[own]],
+                [word for part, own, _ in owned for word in part.encoding.words[own]],
+                [side for part, own, _ in owned for side in part.encoding.sequences[own]],
+            )
+        )
+    return found

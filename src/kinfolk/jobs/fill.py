@@ -1,0 +1,158 @@
+"""Guess what a mask hides: single pieces, or whole words of several pieces.
+
+A word of k pieces is guessed with k masks in the place of one, from left to right:
+
+    P(word) = P(p_1) P(p_2 | p_1) … P(p_k | p_1 … p_(k-1))
+
+Words of different piece counts are compared by the geometric mean of these factors, since every further piece makes
+the product smaller; that mean is the `score`. The `probability` is the product itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.jobs.embed import packed
+from kinfolk.models.model import Model
+from kinfolk.text.tokenizer import Tokenizer
+
+MOST_PIECES = 8
+BEAM = 16  # partial words kept at each step, at least
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One guess for one mask."""
+
+    word: str
+    probability: float
+    score: float
+    text: str
+
+
+@dataclass(frozen=True)
+class _Guess:
+    pieces: tuple[int, ...]
+    log_probability: float
+
+    @property
+    def score(self) -> float:
+        return math.exp(self.log_probability / len(self.pieces))
+
+
+def fill_masks(
+    model: Model,
+    tokenizer: Tokenizer,
+    text: str,
+    top: int = 5,
+    pieces: int = 1,
+    words: Sequence[str] | None = None,
+    context: int = 512,
+) -> list[list[Filled]]:
+    """For each mask of the text, from left to right, its best guesses; other masks stay masked meanwhile."""
+    ids = _checked(model, tokenizer, text, top, pieces, context)
+    places = [place for place, number in enumerate(ids) if number == tokenizer.mask_id]
+    found = []
+    for number, place in enumerate(places):
+        filler = _Filler(model, tokenizer, ids, place)
+        if words is not None:
+            guesses = [filler.score(_word_pieces(tokenizer, word, filler.starts_text)) for word in words]
+        else:
+            guesses = [guess for count in range(1, pieces + 1) for guess in filler.search(count, top, whole=pieces > 1)]
+        best = sorted(guesses, key=lambda guess: -guess.score)[:top]
+        found.append([_filled(tokenizer, text, number, guess) for guess in best])
+    return found
+
+
+def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: int, context: int) -> list[int]:
+    if "masked_lm" not in model.heads:
+        raise MissingHeadError(
+            "this checkpoint has no masked-LM head, so it cannot fill masks; load one that was saved with it "
+            f"(architecture {model.family.heads['masked_lm'].architecture})"
+        )
+    if tokenizer.mask_id is None:
+        raise InputError("this tokenizer has no mask token")
+    if top < 1 or not 1 <= pieces <= MOST_PIECES:
+        raise InputError(f"top must be at least 1 and pieces from 1 to {MOST_PIECES}")
+    ids = tokenizer.encode(text).ids
+    if tokenizer.mask_id not in ids:
+        raise InputError(f"the text has no {tokenizer.special['mask']}: put it where the word is missing")
+    if len(ids) + pieces - 1 > context:
+        raise InputError(f"the text has {len(ids):,} tokens, the model reads {context:,}: shorten it around the mask")
+    return ids
+
+
+class _Filler:
+    """Guesses for one mask."""
+
+    def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], place: int):
+        self.model, self.tokenizer, self.ids, self.place = model, tokenizer, ids, place
+        self.starts_text = place <= 1
+
+    def search(self, count: int, top: int, whole: bool) -> list[_Guess]:
+        """The best words of exactly `count` pieces, by beam search from left to right."""
+        beam = [_Guess((), 0.0)]
+        width = max(top, BEAM) if count > 1 else top
+        for step in range(count):
+            scores = self._log_probabilities([guess.pieces for guess in beam], count)
+            if whole:
+                scores = scores.masked_fill(~self._may_stand(step), float("-inf"))
+            best = scores.topk(min(width, scores.shape[1]), dim=1)
+            longer = [
+                _Guess((*guess.pieces, int(piece)), guess.log_probability + float(value))
+                for guess, values, numbers in zip(beam, best.values.tolist(), best.indices.tolist(), strict=True)
+                for value, piece in zip(values, numbers, strict=True)
+                if value > float("-inf")
+            ]
+            beam = sorted(longer, key=lambda guess: -guess.log_probability)[:width]
+        return beam[:top]
+
+    def score(self, pieces: tuple[int, ...]) -> _Guess:
+        """How probable a given word is."""
+        total = 0.0
+        for step, piece in enumerate(pieces):
+            total += float(self._log_probabilities([pieces[:step]], len(pieces))[0, piece])
+        return _Guess(pieces, total)
+
+    def _log_probabilities(self, prefixes: Sequence[tuple[int, ...]], count: int) -> Tensor:
+        """log P(next piece | prefix), (prefixes, vocabulary), with masks for the pieces still to come."""
+        assert self.tokenizer.mask_id is not None
+        before, after = self.ids[: self.place], self.ids[self.place + 1 :]
+        rows = [[*before, *prefix, *[self.tokenizer.mask_id] * (count - len(prefix)), *after] for prefix in prefixes]
+        with torch.inference_mode():
+            tokens = packed(self.model, rows, [])
+            hidden = self.model(tokens)
+            at = [start + self.place + len(prefixes[0]) for start in tokens.layout.starts]
+            scores = self.model.scores("masked_lm", tokens, hidden, torch.tensor(at, device=hidden.device))
+            return scores.float().log_softmax(-1).cpu()
+
+    def _may_stand(self, step: int) -> Tensor:
+        """Pieces that may stand at this step of a whole word: a beginning first, continuations after it."""
+        size, special = self.model.config.vocabulary_size, self.tokenizer.special_ids
+        known = range(min(size, self.tokenizer.vocabulary_size))
+        allowed = [number not in special and self.tokenizer.starts_word(number) == (step == 0) for number in known]
+        return torch.tensor(allowed + [False] * (size - len(allowed)))
+
+
+def _word_pieces(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[int, ...]:
+    found = tokenizer.encode(word if starts_text else f" {word}", specials=False).ids
+    if not found or len(found) > MOST_PIECES or tokenizer.unk_id in found:
+        raise InputError(f"the word {word!r} cannot be spelt with 1 to {MOST_PIECES} pieces of this vocabulary")
+    return tuple(found)
+
+
+def _filled(tokenizer: Tokenizer, text: str, number: int, guess: _Guess) -> Filled:
+    word = tokenizer.decode(guess.pieces).strip()
+    if not word:
+        word = tokenizer.token_of(guess.pieces[0])
+    parts = text.split(tokenizer.special["mask"])
+    whole = (
+        tokenizer.special["mask"].join(parts[: number + 1]) + word + tokenizer.special["mask"].join(parts[number + 1 :])
+    )
+    return Filled(word, math.exp(guess.log_probability), guess.score, whole)

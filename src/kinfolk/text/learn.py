@@ -1,0 +1,218 @@
+"""Learns a vocabulary from a corpus: WordPiece, BPE, byte-level BPE or Unigram.
+
+wordpiece   BERT's: words, then pieces; pieces inside a word begin with ##
+bpe         pieces merged by frequency; a piece that begins a word starts with ▁
+byte_bpe    RoBERTa's: the same over bytes, so that nothing is ever unknown; words start with Ġ
+unigram     ALBERT's and XLNet's: pieces with probabilities, the likeliest split wins; words start with ▁
+
+The same corpus gives the same vocabulary, in every process. That is why Unigram is learned by sentencepiece (the
+trainer of the tokenizers library sums in an order that changes from run to run), and why WordPiece takes two passes:
+its ties are broken by the ids of letters, which the library would deal out at random.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import sentencepiece
+import tokenizers
+from tokenizers import pre_tokenizers, trainers
+
+from kinfolk.errors import InputError, KinfolkError, choose
+from kinfolk.text import documents, longwords
+from kinfolk.text.families import BERT_LAYOUT, BERT_ROLES, FAIRSEQ_ROLES, ROLES, Recipe
+from kinfolk.text.spiece import parse_spiece
+from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
+
+KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram")
+LONGEST_RUN = 1_000  # characters without a blank; longer ones are cut, since every merge walks through every word
+IN_ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask")  # gives both families their published order
+SUPPORTED = re.compile(r"<= (\d+)\.")  # how sentencepiece says that a corpus supports fewer pieces
+REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that letters alone need more
+
+
+def learn(
+    kind: str,
+    texts: Iterable[str],
+    vocabulary_size: int,
+    lowercase: bool | None = None,
+    specials: dict[str, str] | None = None,
+) -> Tokenizer:
+    """A tokenizer with exactly `vocabulary_size` ids, learned from texts.
+
+    `lowercase` is on unless said otherwise, except for byte_bpe. `specials` maps roles (cls, sep, pad, unk, mask, bos,
+    eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
+    """
+    choose("kind", kind, KINDS)
+    byte_level = kind == "byte_bpe"
+    roles = dict(specials if specials is not None else FAIRSEQ_ROLES if byte_level else BERT_ROLES)
+    _check_roles(roles)
+    recipe = Recipe(roles, BERT_LAYOUT, roberta=byte_level, segments=not byte_level, lowercase=False)
+    names = list(dict.fromkeys(roles[role] for role in IN_ORDER if role in roles))
+    if not isinstance(vocabulary_size, int) or vocabulary_size <= len(names):
+        raise InputError(f"vocabulary_size={vocabulary_size} must be more than the {len(names)} special tokens")
+    lower = not byte_level if lowercase is None else lowercase
+    corpus = _Corpus(texts)
+    if kind == "unigram":
+        model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names)
+    else:
+        parts = _parts(kind, lower)
+        model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
+    return Tokenizer(documents.assemble(model, parts, recipe, {}, f"learned {kind}"))
+
+
+class _Corpus:
+    """The texts, ready for a trainer: countable, cut where needed, and readable twice.
+
+    Trainers wrap or swallow what is raised while they read, so a fault is kept here. A one-time iterator is written
+    to a temporary file on its first reading.
+    """
+
+    def __init__(self, texts: Iterable[str]):
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise InputError("texts must be a collection of texts")
+        self.texts = texts if iter(texts) is not texts else _Stored(texts)
+        self.count = 0
+        self.fault: KinfolkError | None = None
+
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for number, text in enumerate(self.texts, 1):
+                self.count = number
+                if not isinstance(text, str):
+                    raise InputError(f"text {self.count} of the corpus is not a text but {type(text).__name__}")
+                for _, piece in longwords.pieces(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
+                    yield piece
+        except KinfolkError as error:
+            self.fault = error
+
+    def lines(self) -> Iterator[str]:
+        """Without the characters that sentencepiece refuses."""
+        for text in self:
+            yield from (line for line in text.replace("\0", " ").splitlines() if line)
+
+
+class _Stored:
+    """The texts of a one-time iterator in a temporary file, one JSON string a line."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (lives as long as the corpus)
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise InputError(f"text {number} of the corpus is not a text but {type(text).__name__}")
+            self.file.write(json.dumps(text) + "\n")
+
+    def __iter__(self) -> Iterator[str]:
+        self.file.seek(0)
+        return map(json.loads, self.file)
+
+
+def _check_roles(roles: dict[str, str]) -> None:
+    for role, token in roles.items():
+        choose("role", role, ROLES)
+        if not isinstance(token, str) or not token.strip() or "," in token:
+            raise InputError(f"the special token for {role} is not a token: {token!r}")
+    missing = [role for role in ("cls", "sep", "unk") if role not in roles]
+    if missing:
+        raise InputError(f"specials lacks the roles {', '.join(missing)}")
+
+
+def _check_size(found: int, wanted: int, texts: int) -> None:
+    if found < wanted:
+        advice = "ask for fewer or bring more text"
+        raise InputError(f"the corpus ({texts} texts) supports {found} pieces, not vocabulary_size={wanted}; {advice}")
+    if found > wanted:
+        raise InputError(f"vocabulary_size={wanted} is too small: letters and special tokens alone are {found}")
+
+
+def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
+    """How text becomes words."""
+    lower = [{"type": "Lowercase"}] if lowercase else []
+    if kind == "wordpiece":
+        return documents.bert_parts(lowercase, {})
+    if kind == "byte_bpe":
+        return {**documents.byte_parts(prefix=False), "normalizer": lower[0] if lower else None}
+    return documents.blank_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
+
+
+def _merged(
+    kind: str, corpus: _Corpus, size: int, parts: dict[str, Any], names: list[str], roles: dict[str, str]
+) -> dict[str, Any]:
+    """A model of merged pieces, learned by the tokenizers library."""
+    empty = {name: number for number, name in enumerate(names)}
+    model = documents.bpe_model(empty, [], None if kind == "byte_bpe" else roles["unk"], fuse=kind == "bpe")
+    model = documents.wordpiece_model(empty, roles["unk"]) if kind == "wordpiece" else model
+    library = tokenizers.Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **parts, "model": model}))
+    common: dict[str, Any] = {"show_progress": False}
+    trainer: Any
+    if kind == "wordpiece":
+        # a vocabulary of nothing but letters; naming those inside words beforehand fixes their ids
+        _train(library, corpus, trainers.WordPieceTrainer(vocab_size=1, special_tokens=names, **common))
+        letters = sorted(token for token in library.get_vocab() if token.startswith("##") and len(token) == 3)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*names, *letters], **common)
+    else:
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if kind == "byte_bpe" else []
+        trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=names, initial_alphabet=alphabet, **common)
+    _train(library, corpus, trainer)
+    learned: dict[str, Any] = json.loads(library.to_str())["model"]
+    _check_size(len(learned["vocab"]), size, corpus.count)
+    return learned
+
+
+def _train(library: Any, corpus: _Corpus, trainer: Any) -> None:
+    try:
+        guarded(lambda: library.train_from_iterator(corpus, trainer))
+    except KinfolkError as error:
+        raise corpus.fault or error from None
+    if corpus.fault:
+        raise corpus.fault
+
+
+def _unigram(
+    corpus: _Corpus, size: int, lowercase: bool, recipe: Recipe, names: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A model of likely pieces, learned by sentencepiece."""
+    unknown = recipe.roles["unk"]
+    written = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=corpus.lines(),
+            model_writer=written,
+            vocab_size=size,
+            character_coverage=0.9999,
+            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+            unk_id=names.index(unknown),
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            pad_id=-1,
+            control_symbols=[name for name in names if name != unknown],
+            max_sentence_length=2**30,  # longer ones would be dropped
+            num_threads=4,  # fixed: sums depend on it
+            minloglevel=3,
+        )
+    except (RuntimeError, OSError, ValueError) as error:
+        raise corpus.fault or _unigram_fault(str(error), size, corpus.count) from None
+    if corpus.fault:
+        raise corpus.fault
+    found = parse_spiece(written.getvalue(), "learned unigram")
+    _check_size(len(found.pieces), size, corpus.count)
+    tokens = {piece.text: number for number, piece in enumerate(found.pieces)}
+    return documents.spiece_model(found, tokens), documents.spiece_parts(found, recipe, {})
+
+
+def _unigram_fault(message: str, size: int, texts: int) -> InputError:
+    supported, required = SUPPORTED.search(message), REQUIRED.search(message)
+    try:
+        if supported:
+            _check_size(int(supported[1]), size, texts)
+        if required:
+            _check_size(int(required[2]), size, texts)
+    except InputError as error:
+        return error
+    return InputError(f"the corpus ({texts} texts) holds nothing to learn from")

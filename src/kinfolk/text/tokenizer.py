@@ -1,0 +1,279 @@
+"""One tokenizer for the whole family: text <-> ids, with offsets, words, pairs and windows.
+
+The work is done by the tokenizers library; this class loads every kind of file in one checked way, never cuts or pads
+unasked, places special tokens for windows, and keeps offsets in the user's own string. The same text gives the same
+ids alone, twice and in any company.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tokenizers
+
+from kinfolk.errors import InputError, TokenizerError
+from kinfolk.files import parse_json
+from kinfolk.text import longwords
+from kinfolk.text.check import check
+from kinfolk.text.controls import softener
+from kinfolk.text.documents import Source
+from kinfolk.text.encoding import Encoding, Parts, Text
+from kinfolk.text.saving import save_folder
+from kinfolk.text.sources import read_source
+from kinfolk.text.windows import kept_lengths, read_layout, window_ranges
+
+__all__ = ["Encoding", "Text", "Tokenizer"]
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+LARGEST_LENGTH = 10**9  # files write 1e30 for "no limit"
+Result = TypeVar("Result")
+
+
+class Tokenizer:
+    """Text to ids and back. Make one with `Tokenizer.load(path)` or `learn(...)`."""
+
+    def __init__(self, source: Source):
+        document = check(source.document, source.where)
+        self.kind: str = document["model"]["type"]  # WordPiece, BPE, Unigram or WordLevel
+        self._library: Any = _build(document, source.where)
+        self._layout = read_layout(document.get("post_processor"))
+        self._settings = source.settings
+        self._ids: dict[str, int] = self._library.get_vocab(with_added_tokens=True)
+        self._tokens = {number: token for token, number in self._ids.items()}
+        self._marks = _word_marks(document)
+        self._soften = softener(document)
+        self.special = {role: token for role, token in source.roles.items() if token in self._ids}
+        self.vocabulary_size = 1 + max(self._tokens)
+        self._specials = frozenset(
+            entry["content"] for entry in document.get("added_tokens") or [] if entry["special"]
+        ) | frozenset(self.special.values())
+
+    @classmethod
+    def load(cls, path: str | Path, family: str | None = None) -> Tokenizer:
+        """Read a folder or a single file; `family` is the model's public type, read from config.json if not given."""
+        return cls(read_source(Path(path), family))
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json, its settings and, where the kind has them, vocab.txt or vocab.json and merges.txt."""
+        save_folder(Path(folder), self._library.to_str(), self.special, self._settings)
+
+    def to_json(self) -> str:
+        """Everything as one text, for `from_json`."""
+        content = {"tokenizer": json.loads(self._library.to_str()), "special": self.special, "settings": self._settings}
+        return json.dumps(content)
+
+    @classmethod
+    def from_json(cls, text: str) -> Tokenizer:
+        """The tokenizer that `to_json` wrote down."""
+        found = parse_json(text, "tokenizer")
+        if not isinstance(found, dict) or set(found) != {"tokenizer", "special", "settings"}:
+            raise TokenizerError("this text was not written by Tokenizer.to_json")
+        return cls(Source(found["tokenizer"], found["special"], found["settings"], "tokenizer"))
+
+    def __reduce__(self) -> tuple[Callable[[str], Tokenizer], tuple[str]]:
+        return Tokenizer.from_json, (self.to_json(),)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.kind}, {self.vocabulary_size} ids)"
+
+    @property
+    def max_length(self) -> int | None:
+        """The longest input of the model, if the files say so."""
+        found = self._settings.get("model_max_length")
+        if isinstance(found, int | float) and not isinstance(found, bool) and 1 <= found < LARGEST_LENGTH:
+            return int(found)
+        return None
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a piece as the vocabulary spells it."""
+        return self._ids.get(token)
+
+    def token_of(self, id: int) -> str:
+        """The piece with an id; ids without a piece (holes in the vocabulary) read as an empty text."""
+        if not 0 <= id < self.vocabulary_size:
+            raise InputError(f"id {id} is outside the vocabulary (0 to {self.vocabulary_size - 1})")
+        token: str = self._tokens.get(id, "")
+        return token
+
+    def _role_id(self, role: str) -> int | None:
+        return self._ids[self.special[role]] if role in self.special else None
+
+    @property
+    def cls_id(self) -> int | None:
+        """Id of the token that stands for the whole text."""
+        return self._role_id("cls")
+
+    @property
+    def sep_id(self) -> int | None:
+        """Id of the token that ends a text."""
+        return self._role_id("sep")
+
+    @property
+    def pad_id(self) -> int | None:
+        """Id of the token that fills up a batch."""
+        return self._role_id("pad")
+
+    @property
+    def unk_id(self) -> int | None:
+        """Id of the token for what the vocabulary cannot spell."""
+        return self._role_id("unk")
+
+    @property
+    def mask_id(self) -> int | None:
+        """Id of the token that hides a word."""
+        return self._role_id("mask")
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of all special tokens."""
+        return frozenset(self._ids[token] for token in self._specials)
+
+    def starts_word(self, id: int) -> bool:
+        """Does this piece begin a word? Special tokens do not.
+
+        Vocabularies that mark the end of words instead (the first GPT) cannot say; there it means: does it end one.
+        """
+        token, (prefix, blank, suffix) = self.token_of(id), self._marks
+        if not token or token in self._specials:
+            return False
+        if blank:
+            return token.startswith(blank)
+        return token.endswith(suffix) if suffix else not (prefix and token.startswith(prefix))
+
+    def specials_count(self, pair: bool = False) -> int:
+        """How many special tokens are added to a text, or to a pair."""
+        return self._layout.specials(pair)
+
+    def encode(self, text: Text, specials: bool = True) -> Encoding:
+        """The tokens of a text or pair."""
+        texts = self._texts(text)
+        if any(map(longwords.cuts, texts)):
+            contents = self._contents(texts)
+            whole = [(0, len(content)) for content in contents]
+            return Encoding(self._layout.place(contents, whole, specials), texts)
+        return Encoding(guarded(lambda: self._library.encode(*texts, add_special_tokens=specials)), texts)
+
+    def encode_many(self, texts: Sequence[Text], specials: bool = True) -> list[Encoding]:
+        """As `encode`, for many texts at once on all cores."""
+        if isinstance(texts, str):
+            raise InputError("encode_many takes a list of texts; use encode for a single one")
+        batch = [self._texts(text) for text in texts]
+        if any(longwords.cuts(text) for item in batch for text in item):
+            return [self.encode(text, specials) for text in texts]
+        inputs = [item[0] if len(item) == 1 else item for item in batch]
+        found = guarded(lambda: self._library.encode_batch(inputs, add_special_tokens=specials))
+        return [Encoding(raw, item) for raw, item in zip(found, batch, strict=True)]
+
+    def windows(self, text: Text, size: int, stride: int = 0) -> list[Encoding]:
+        """Windows of at most `size` tokens, specials included, that together hold every token.
+
+        Neighbours share `stride` tokens. Of a pair only the longer text is windowed; every window repeats the other.
+        """
+        texts = self._texts(text)
+        contents = self._contents(texts)
+        lengths = [len(content) for content in contents]
+        ranges = window_ranges(lengths, size, stride, self.specials_count(len(texts) == 2))
+        return [Encoding(self._layout.place(contents, window), texts) for window in ranges]
+
+    def fit(self, text: Text, size: int) -> tuple[Encoding, int, int]:
+        """At most `size` tokens, specials included, from the start; with how many of how many text tokens were kept.
+
+        Of a pair the longer text gives way first, then both share the room.
+        """
+        texts = self._texts(text)
+        contents = self._contents(texts)
+        lengths = [len(content) for content in contents]
+        kept = kept_lengths(lengths, size - self.specials_count(len(texts) == 2))
+        placed = self._layout.place(contents, [(0, length) for length in kept])
+        return Encoding(placed, texts), sum(kept), sum(lengths)
+
+    def decode(self, ids: Iterable[int], skip_specials: bool = True) -> str:
+        """The text that ids stand for, as well as the vocabulary can say (lower case stays lower)."""
+        numbers = [int(number) for number in ids]
+        for number in numbers:
+            self.token_of(number)
+        text: str = guarded(lambda: self._library.decode(numbers, skip_special_tokens=skip_specials))
+        return text
+
+    def _texts(self, text: Text) -> tuple[str, ...]:
+        """A text or pair as a tuple; what is replaced is replaced one character for one, so that offsets hold."""
+        texts: tuple[str, ...] = text if isinstance(text, tuple) else (text,)
+        if len(texts) > 2 or not texts or not all(isinstance(part, str) for part in texts):
+            raise InputError(f"expected a text or a pair of texts, found {type(text).__name__} {str(text)[:40]!r}")
+        if not all(part.isascii() for part in texts):
+            texts = tuple(SURROGATE.sub("\ufffd", part) for part in texts)
+        return tuple(map(self._soften, texts)) if self._soften else texts
+
+    def _contents(self, texts: tuple[str, ...]) -> list[Parts]:
+        """The tokens of each text on its own, without special tokens."""
+        split = [longwords.pieces(text) for text in texts]
+        flat = [piece for parts in split for _, piece in parts]
+        found = iter(guarded(lambda: self._library.encode_batch(flat, add_special_tokens=False)))
+        contents = []
+        for parts in split:
+            whole = Parts()
+            for start, piece in parts:
+                whole.extend(Parts.of(next(found), piece), shift=start)
+            contents.append(whole)
+        return contents
+
+
+def guarded(work: Callable[[], Result]) -> Result:
+    """Run library code; its failures, panics included (they are not Exceptions), become one line."""
+    try:
+        return work()
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"the tokenizers library failed: {str(error)[:200]}") from None
+
+
+def _build(document: dict[str, Any], where: str) -> Any:
+    try:
+        library = tokenizers.Tokenizer.from_str(json.dumps(document))
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic is not an Exception
+        raise TokenizerError(f"{where}: the tokenizers library refuses it: {str(error)[:200]}") from None
+    for entry in document.get("added_tokens") or []:
+        if library.token_to_id(entry["content"]) != entry["id"]:
+            raise TokenizerError(f"{where}: added token {entry['content'][:40]!r} cannot have id {entry['id']}")
+    return library
+
+
+def _word_marks(document: dict[str, Any]) -> tuple[str, str, str]:
+    """How pieces show words: prefix of continuing pieces, blank before a word, suffix of the last piece."""
+    model, found = document["model"], document.get("pre_tokenizer") or {"type": ""}
+    steps = found.get("pretokenizers", [found])
+    names = [step["type"] for step in steps]
+    blank = "Ġ" if "ByteLevel" in names else ""
+    for step in steps:
+        blank = step.get("replacement", "▁") if step["type"] == "Metaspace" else blank
+    return model.get("continuing_subword_prefix") or "", blank, model.get("end_of_word_suffix") or ""
+
+
+def _serial_in_forks() -> None:
+    """The library's threads do not survive a fork; children work serially, and without its warning."""
+    name, before = "TOKENIZERS_PARALLELISM", []
+
+    def prepare() -> None:
+        before.append(os.environ.get(name))
+        os.environ[name] = "false"
+
+    def restore() -> None:
+        value = before.pop() if before else None
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=prepare, after_in_parent=restore)
+
+
+_serial_in_forks()

