@@ -71,6 +71,27 @@ def minilm() -> Path:
     return demo_model()
 
 
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random BERT of two layers with its pre-training heads and a learned vocabulary of 300 pieces."""
+    import torch
+
+    from kinfolk.demo import passages
+    from kinfolk.jobs.loaded import Encoder
+    from kinfolk.models.bert import BertConfig
+    from kinfolk.models.model import Model, initialise
+    from kinfolk.models.registry import family
+    from kinfolk.text.learn import learn
+
+    torch.manual_seed(0)
+    config = BertConfig.make(vocabulary_size=300, width=32, layers=2, heads=4, inner_width=64, positions=40)
+    heads = {"masked_lm": 0, "next_sentence": 2}
+    model = Model(family("bert"), config, heads, pooler=True, own_table=False)
+    initialise(model, 0.2)
+    tokenizer = learn("wordpiece", passages(), vocabulary_size=300)
+    return Encoder(model.eval(), tokenizer).save(tmp_path_factory.mktemp("models") / "tiny-bert")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow too")
 

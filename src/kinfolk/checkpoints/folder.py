@@ -18,8 +18,9 @@ from kinfolk.checkpoints.keys import Source, divide, modern, sources
 from kinfolk.checkpoints.tensors import TensorSource, open_tensors, write_sharded
 from kinfolk.errors import ConfigError, WeightsError, first_few
 from kinfolk.files import inside, read_object, write_json
-from kinfolk.models.model import EncoderConfig, Family, Model
+from kinfolk.models.model import EncoderConfig, Family, Head, Model
 from kinfolk.models.registry import family as family_of
+from kinfolk.parts.heads import MaskedHead
 
 PAIR_HEADS = ("next_sentence", "sentence_order")
 
@@ -47,8 +48,21 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     if len(names) != len(list(tensors.names())):
         raise WeightsError(f"{tensors.where}: a norm's weight stands there under its old and its new name")
     model = _build(family, config, architecture, public, tensors, names)
-    _fill(model, tensors, names, config)
+    _fill(model, tensors, names)
+    if _tied(public):
+        _share_table(model)
     return Checkpoint(model.eval(), public)
+
+
+def _tied(public: dict[str, Any]) -> bool:
+    return public.get("tie_word_embeddings") is not False
+
+
+def _share_table(model: Model) -> None:
+    """A table that only repeats the embedding goes; one that differs is what the scores were made with, and stays."""
+    for head in model.heads.values():
+        if isinstance(head, MaskedHead) and head.table is not None and head.table.equal(model.body.token_table):  # type: ignore[arg-type]
+            head.table = None
 
 
 def _architecture(public: dict[str, Any], family: Family, where: str) -> str | None:
@@ -73,20 +87,24 @@ def _build(
     """An empty model with just the heads that the file carries."""
     heads: dict[str, int] = {}
     for name, head in family.heads.items():
-        needed = [key for part, key in head.keys.items() if part != "table" and isinstance(key, str)]
-        if not all(any(found == key or found.startswith(f"{key}.") for found in names) for key in needed):
+        if not _has_head(head, names):
             continue
         if name in ("classify", "tag") and _other_classifier(name, architecture, family):
             continue
         weight = f"{head.keys['output']}.weight" if "output" in head.keys else None
         shape = tensors.shape(names[weight]) if weight in names else (0,)
         heads[name] = shape[0] if shape else 0
-    prefix = _prefix(family, names)
-    pooler = any(name.startswith(f"{prefix}pooler.") for name in names)
-    tied = public.get("tie_word_embeddings", True) is not False
-    own_table = not tied and "masked_lm" in heads and family.heads["masked_lm"].keys["table"] in names
+    pooler = any(name.startswith(f"{_prefix(family, names)}pooler.") for name in names)
+    own_table = "masked_lm" in heads and (not _tied(public) or family.heads["masked_lm"].keys["table"] in names)
     with torch.device("meta"):
         return Model(family, config, heads, pooler, own_table)
+
+
+def _has_head(head: Head, names: dict[str, str]) -> bool:
+    """Are all of a head's modules in the file? Its own table may be missing, and a duplicate may stand in."""
+    stand_ins = {part: theirs for theirs, part in head.duplicates.items()}
+    needed = [(key, stand_ins.get(part, key)) for part, key in head.keys.items() if part != "table"]
+    return all(any(name in keys or name.startswith(f"{keys[0]}.") for name in names) for keys in needed)
 
 
 def _other_classifier(name: str, architecture: str | None, family: Family) -> bool:
@@ -100,11 +118,11 @@ def _prefix(family: Family, names: dict[str, str]) -> str:
     return prefix if any(name.startswith(prefix) for name in names) else ""
 
 
-def _fill(model: Model, tensors: TensorSource, names: dict[str, str], config: EncoderConfig) -> None:
+def _fill(model: Model, tensors: TensorSource, names: dict[str, str]) -> None:
     """Check every name and shape, then read the weights into the model."""
     state = model.state_dict()
     prefix = _prefix(model.family, names)
-    places = sources(model.family, state, prefix)
+    places = sources(model.family, state, prefix) | _stored_twice(model, names)
     missing = [theirs for source in places.values() for theirs in source.names if theirs not in names]
     if missing:
         raise WeightsError(f"{tensors.where}: missing {len(missing)} tensors: {first_few(missing)}")
@@ -118,12 +136,22 @@ def _fill(model: Model, tensors: TensorSource, names: dict[str, str], config: En
     model.load_state_dict(read, assign=True)
 
 
+def _stored_twice(model: Model, names: dict[str, str]) -> dict[str, Source]:
+    """Where a tensor stands there twice, the duplicate is the one that the reference library computes with."""
+    found = {}
+    for name in model.heads:
+        for theirs, part in model.family.heads[name].duplicates.items():
+            if theirs in names:
+                found[f"heads.{name}.{part}"] = Source((theirs,))
+    return found
+
+
 def _explained(model: Model, prefix: str) -> set[str]:
-    """Public tensors that hold no weight of their own: position numbers, tied tables, a bias stored twice."""
+    """Public tensors that hold no weight of their own: position numbers, and what a duplicate stands in for."""
     explained = {f"{prefix}{name}" for name in model.family.ignored}
     for name in model.heads:
         head = model.family.heads[name]
-        explained |= set(head.duplicates) | {key for part, key in head.keys.items() if part == "table"}  # type: ignore[misc]
+        explained |= {str(head.keys[part]) for part in head.duplicates.values()}
     return explained
 
 
@@ -153,7 +181,12 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     model = checkpoint.model
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     prefix = f"{model.family.prefix}." if model.heads else ""
-    write_sharded(folder, divide(state, sources(model.family, state, prefix)))
+    tensors = divide(state, sources(model.family, state, prefix))
+    for name, head in model.heads.items():
+        if isinstance(head, MaskedHead) and head.table is not None:  # the reference reads the duplicates then
+            names = model.family.heads[name]
+            tensors |= {theirs: tensors[str(names.keys[part])] for theirs, part in names.duplicates.items()}
+    write_sharded(folder, tensors)
     settings = checkpoint.public | model.config.to_public()
     settings |= {"model_type": model.family.name, "architectures": [architecture(model)]}
     if "masked_lm" in model.heads:

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
-from kinfolk.checkpoints.hub import locate
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose
 from kinfolk.files import new_folder
 from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed
 from kinfolk.jobs.fill import Filled, fill_masks
+from kinfolk.jobs.find import find_model
 from kinfolk.jobs.layers import choose_layers
 from kinfolk.jobs.windows import ON_LONG
 from kinfolk.models.model import Model
@@ -35,6 +35,7 @@ class Encoder:
     tokenizer: Tokenizer
     recipe: SentenceRecipe | None = None
     public: dict[str, Any] = field(default_factory=dict)
+    name: str = ""  # what the user called it, for messages
 
     def __post_init__(self) -> None:
         size = self.model.config.vocabulary_size
@@ -160,17 +161,13 @@ def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = Fa
 
     A folder never touches the network. `allow_pickle` opens `pytorch_model.bin` with weights_only.
     """
-    if str(name_or_path) == "demo" and not Path("demo").is_dir():
-        from kinfolk.jobs.demo import demo_model
-
-        name_or_path = demo_model()
-    folder = locate(name_or_path, allow_pickle)
+    folder = find_model(name_or_path, allow_pickle)
     target = pick_device(device)
     check_manifest(folder)
     checkpoint = read_checkpoint(folder, allow_pickle)
     tokenizer = Tokenizer.load(folder, checkpoint.model.family.name)
     checkpoint.model.to(target)
-    return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.public)
+    return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.public, str(name_or_path))
 
 
 def pick_device(name: str) -> torch.device:

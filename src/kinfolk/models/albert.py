@@ -20,6 +20,7 @@ from kinfolk.models.bert import Bert, masked_head, pooled_head, span_head, token
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import SharedStack
 from kinfolk.parts.embeddings import SummedEmbeddings
+from kinfolk.parts.tables import Linear
 from kinfolk.parts.tokens import Tokens
 
 
@@ -66,7 +67,7 @@ class WidenedEmbeddings(nn.Module):
     def __init__(self, narrow: SummedEmbeddings, width: int):
         super().__init__()
         self.narrow = narrow
-        self.widen = nn.Linear(narrow.width, width)
+        self.widen = Linear(narrow.width, width)
 
     def forward(self, tokens: Tokens) -> Tensor:
         return self.widen(self.narrow(tokens))  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts.kernels import Bias, attend
 from kinfolk.parts.scopes import Bound
+from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
 
 
@@ -19,8 +20,8 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.qkv = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
+        self.qkv = Linear(width, 3 * width)
+        self.output = Linear(width, width)
 
     def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
         qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)

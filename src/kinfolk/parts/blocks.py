@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from kinfolk.parts.attention import Attention
 from kinfolk.parts.kernels import ActivatedLinear, Bias
 from kinfolk.parts.scopes import Bound
+from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
 
 
@@ -27,7 +28,7 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, inner_width: int, activation: str):
         super().__init__()
         self.widen = ActivatedLinear(width, inner_width, activation)
-        self.narrow = nn.Linear(inner_width, width)
+        self.narrow = Linear(inner_width, width)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.narrow(self.widen(hidden))  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from kinfolk.parts.tables import Embedding
 from kinfolk.parts.tokens import Tokens
 
 
@@ -36,9 +37,9 @@ class SummedEmbeddings(nn.Module):
         super().__init__()
         self.width = width
         self.first_position = config.first_position
-        self.tokens = nn.Embedding(config.vocabulary_size, width)
-        self.positions = nn.Embedding(config.positions, width)
-        self.segments = nn.Embedding(config.segments, width) if config.segments else None
+        self.tokens = Embedding(config.vocabulary_size, width)
+        self.positions = Embedding(config.positions, width)
+        self.segments = Embedding(config.segments, width) if config.segments else None
         self.norm = nn.LayerNorm(width, config.norm_epsilon)
         self.dropout = nn.Dropout(config.dropout)
 

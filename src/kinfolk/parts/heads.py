@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.parts.kernels import ACTIVATIONS, ActivatedLinear
+from kinfolk.parts.tables import Linear
 
 Reads = Literal["tokens", "first", "pooled"]
 
@@ -22,7 +23,7 @@ class Pooler(nn.Module):
 
     def __init__(self, width: int):
         super().__init__()
-        self.dense = nn.Linear(width, width)
+        self.dense = Linear(width, width)
 
     def forward(self, first: Tensor) -> Tensor:
         return torch.tanh(self.dense(first))
@@ -54,9 +55,9 @@ class TextHead(nn.Module):
         super().__init__()
         self.reads: Reads = reads
         self.dropout = nn.Dropout(dropout)
-        self.dense = nn.Linear(width, width) if activation else None
+        self.dense = Linear(width, width) if activation else None
         self.activation = activation
-        self.output = nn.Linear(width, labels)
+        self.output = Linear(width, labels)
 
     def forward(self, vectors: Tensor) -> Tensor:
         if self.dense is not None and self.activation is not None:
@@ -72,7 +73,7 @@ class TokenHead(nn.Module):
     def __init__(self, width: int, labels: int, dropout: float):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(width, labels)
+        self.output = Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.output(self.dropout(hidden))  # type: ignore[no-any-return]

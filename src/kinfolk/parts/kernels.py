@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.parts.scopes import Bound, Group
+from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
 
 # A score term: given a group and its queries (count, heads, m, head_width), something to add to the scores
@@ -88,7 +89,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
 
-class ActivatedLinear(nn.Linear):
+class ActivatedLinear(Linear):
     """activation(x W' + b), (tokens, inputs) -> (tokens, outputs); fused where the machine gains by it."""
 
     def __init__(self, inputs: int, outputs: int, activation: str):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts.kernels import Bias
 from kinfolk.parts.scopes import Bound, Group
+from kinfolk.parts.tables import Embedding
 
 
 class BucketedBias(nn.Module):
@@ -21,7 +22,7 @@ class BucketedBias(nn.Module):
 
     def __init__(self, buckets: int, heads: int, farthest: int = 128):
         super().__init__()
-        self.table = nn.Embedding(buckets, heads)
+        self.table = Embedding(buckets, heads)
         self.farthest = farthest
 
     def forward(self, bound: Bound) -> Bias:

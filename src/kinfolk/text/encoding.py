@@ -1,56 +1,57 @@
 """What a text becomes: ids with their segments, and for each token its place in the user's own string.
 
-An `Encoding` wraps either the tokenizers library's object (the fast way) or `Parts`, plain lists that were cut or
-joined here (windows, over-long words). Offsets are tidied when asked for: kinds of tokenizers disagree on whether a
+An `Encoding` wraps either the tokenizers library's object (the fast way) or one that was cut or joined here (windows,
+over-long words). Offsets are tidied when asked for: kinds of tokenizers disagree on whether a
 token owns the blank before it, and normalisers lose sight of accents. Here a slice of the user's string never starts
 or ends with a blank, starts never go back, and the tokens of a word tile it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Text = str | tuple[str, str]  # one text, or a pair
 Offset = tuple[int, int]
 
 
-@dataclass(slots=True)
-class Parts:
-    """A run of tokens as plain lists; attribute names are those of the library's encoding, so either can be wrapped."""
+class Content:
+    """The tokens of one text without special tokens, from one or more pieces that the library encoded apart.
 
-    ids: list[int] = field(default_factory=list)
-    type_ids: list[int] = field(default_factory=list)
-    offsets: list[Offset] = field(default_factory=list)
-    word_ids: list[int | None] = field(default_factory=list)
-    sequence_ids: list[int | None] = field(default_factory=list)
-    tokens: list[str] = field(default_factory=list)
+    Lists are made once, when first asked for: of a text of ten million tokens often only the ids are wanted.
+    """
+
+    def __init__(self, pieces: list[tuple[int, str, Any]]):
+        self.pieces = pieces  # where it starts in the text, its characters, the library's encoding of it
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return sum(len(found) for _, _, found in self.pieces)
 
-    @classmethod
-    def of(cls, source: Any, text: str) -> Parts:
-        """The lists of a library encoding of one text, offsets tidied."""
-        sequences = source.sequence_ids
-        offsets = tidy(source.offsets, sequences, (text,))
-        return cls(source.ids, source.type_ids, offsets, source.word_ids, sequences, source.tokens)
+    @cached_property
+    def ids(self) -> list[int]:
+        return [number for _, _, found in self.pieces for number in found.ids]
 
-    def part(self, start: int, end: int, segment: int, sequence: int) -> Parts:
-        """Tokens start..end, as text number `sequence` of a pair, in the given segment."""
-        ids = self.ids[start:end]
-        words, offsets, tokens = self.word_ids[start:end], self.offsets[start:end], self.tokens[start:end]
-        return Parts(ids, [segment] * len(ids), offsets, words, [sequence] * len(ids), tokens)
+    @cached_property
+    def tokens(self) -> list[str]:
+        return [token for _, _, found in self.pieces for token in found.tokens]
 
-    def extend(self, other: Parts, shift: int = 0) -> None:
-        """Append tokens; `shift` characters precede the text they came from, and their words count on from ours."""
-        words = 1 + max((word for word in self.word_ids if word is not None), default=-1) if shift else 0
-        self.ids += other.ids
-        self.type_ids += other.type_ids
-        self.offsets += [(start + shift, end + shift) for start, end in other.offsets] if shift else other.offsets
-        self.word_ids += [word if word is None else word + words for word in other.word_ids]
-        self.sequence_ids += other.sequence_ids
-        self.tokens += other.tokens
+    @cached_property
+    def offsets(self) -> list[Offset]:
+        offsets: list[Offset] = []
+        for shift, text, found in self.pieces:
+            tidied = tidy(found.offsets, found.sequence_ids, (text,))
+            offsets += [(start + shift, end + shift) for start, end in tidied] if shift else tidied
+        return offsets
+
+    @cached_property
+    def word_ids(self) -> list[int | None]:
+        words: list[int | None] = []
+        count = 0
+        for _, _, found in self.pieces:
+            own = found.word_ids
+            words += [word if word is None else word + count for word in own] if count else own
+            count += 1 + max((word for word in own if word is not None), default=-1)
+        return words
 
 
 class Encoding:
@@ -58,9 +59,10 @@ class Encoding:
 
     __slots__ = ("_offsets", "_source", "_texts")
 
-    def __init__(self, source: Any, texts: tuple[str, ...]):
+    def __init__(self, source: Any, untidy: tuple[str, ...] = ()):
+        """`untidy` are the texts of an encoding that comes straight from the library."""
         self._source = source
-        self._texts = texts
+        self._texts = untidy
         self._offsets: list[Offset] | None = None
 
     def __len__(self) -> int:
@@ -80,7 +82,7 @@ class Encoding:
 
     @property
     def tokens(self) -> list[str]:
-        """The pieces as the vocabulary spells them."""
+        """The pieces for people to read; one that the vocabulary does not have may show its own letters."""
         tokens: list[str] = self._source.tokens
         return tokens
 
@@ -105,8 +107,8 @@ class Encoding:
         """
         if self._offsets is None:
             source = self._source
-            ready = isinstance(source, Parts)
-            self._offsets = source.offsets if ready else tidy(source.offsets, source.sequence_ids, self._texts)
+            offsets: list[Offset] = source.offsets
+            self._offsets = tidy(offsets, source.sequence_ids, self._texts) if self._texts else offsets
         return self._offsets
 
     def __repr__(self) -> str:

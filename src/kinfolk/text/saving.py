@@ -9,7 +9,19 @@ from typing import Any
 from kinfolk.files import write_bytes, write_json
 from kinfolk.text.sources import BERT_SETTINGS
 
-KEPT = ("model_max_length", "model_input_names", "do_lower_case", "keep_accents", "add_prefix_space", "padding_side")
+LARGEST_LENGTH = 10**9  # files write 1e30 for "no limit"
+FLAGS = ("do_lower_case", "keep_accents", "add_prefix_space")
+
+
+def kept_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that matter beyond tokenizer.json, as far as they make sense."""
+    kept = {name: settings[name] for name in FLAGS if isinstance(settings.get(name), bool)}
+    length, names, side = (settings.get(name) for name in ("model_max_length", "model_input_names", "padding_side"))
+    if isinstance(length, int | float) and not isinstance(length, bool) and 1 <= length < LARGEST_LENGTH:
+        kept["model_max_length"] = int(length)
+    if isinstance(names, list) and all(isinstance(name, str) and len(name) < 100 for name in names):
+        kept["model_input_names"] = names
+    return {**kept, "padding_side": side} if side in ("left", "right") else kept
 
 
 def save_folder(folder: Path, tokenizer_json: str, special: dict[str, str], settings: dict[str, Any]) -> None:
@@ -17,7 +29,7 @@ def save_folder(folder: Path, tokenizer_json: str, special: dict[str, str], sett
     document = json.loads(tokenizer_json)
     roles = {f"{role}_token": token for role, token in special.items()}
     # the class that takes tokenizer.json as it is; a family's own class would rebuild it from defaults
-    config = {name: settings[name] for name in KEPT if name in settings} | _bert_settings(document) | roles
+    config = settings | _bert_settings(document) | roles
     write_bytes(folder / "tokenizer.json", (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode())
     write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **config})
     write_json(folder / "special_tokens_map.json", roles)

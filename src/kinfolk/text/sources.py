@@ -17,6 +17,7 @@ from kinfolk.text import documents
 from kinfolk.text.documents import Source, flag, roles_of
 from kinfolk.text.families import RECIPES, added_token, family_of, recipe_for, usual_roles
 from kinfolk.text.spiece import SentencePieceModel, read_spiece
+from kinfolk.text.vocabulary import numbered
 
 SPIECE_NAMES = ("spiece.model", "sentencepiece.model", "tokenizer.model")
 BERT_SETTINGS = {
@@ -111,6 +112,7 @@ def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) 
     where = str(file)
     if not isinstance(tokens, dict):
         raise TokenizerError(f"{where}: neither a tokenizer.json nor a vocabulary (token -> id)")
+    tokens = numbered(tokens, where)
     merges_file = inside(file.parent, "merges.txt")
     if not merges_file.is_file():
         raise TokenizerError(f"{where}: needs merges.txt beside it")

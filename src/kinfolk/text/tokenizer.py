@@ -22,15 +22,15 @@ from kinfolk.text import longwords
 from kinfolk.text.check import check
 from kinfolk.text.controls import softener
 from kinfolk.text.documents import Source
-from kinfolk.text.encoding import Encoding, Parts, Text
-from kinfolk.text.saving import save_folder
+from kinfolk.text.encoding import Content, Encoding, Text
+from kinfolk.text.saving import kept_settings, save_folder
 from kinfolk.text.sources import read_source
-from kinfolk.text.windows import kept_lengths, read_layout, window_ranges
+from kinfolk.text.windows import Placed, kept_lengths, read_layout, window_ranges
 
 __all__ = ["Encoding", "Text", "Tokenizer"]
 
+WRITTEN = ("tokenizer", "special", "settings")
 SURROGATE = re.compile("[\ud800-\udfff]")
-LARGEST_LENGTH = 10**9  # files write 1e30 for "no limit"
 Result = TypeVar("Result")
 
 
@@ -42,12 +42,13 @@ class Tokenizer:
         self.kind: str = document["model"]["type"]  # WordPiece, BPE, Unigram or WordLevel
         self._library: Any = _build(document, source.where)
         self._layout = read_layout(document.get("post_processor"))
-        self._settings = source.settings
+        self._settings = kept_settings(source.settings)
         self._ids: dict[str, int] = self._library.get_vocab(with_added_tokens=True)
         self._tokens = {number: token for token, number in self._ids.items()}
         self._marks = _word_marks(document)
         self._soften = softener(document)
-        self.special = {role: token for role, token in source.roles.items() if token in self._ids}
+        roles = source.roles.items()
+        self.special = {role: token for role, token in roles if isinstance(token, str) and token in self._ids}
         self.vocabulary_size = 1 + max(self._tokens)
         self._specials = frozenset(
             entry["content"] for entry in document.get("added_tokens") or [] if entry["special"]
@@ -71,7 +72,7 @@ class Tokenizer:
     def from_json(cls, text: str) -> Tokenizer:
         """The tokenizer that `to_json` wrote down."""
         found = parse_json(text, "tokenizer")
-        if not isinstance(found, dict) or set(found) != {"tokenizer", "special", "settings"}:
+        if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in WRITTEN):
             raise TokenizerError("this text was not written by Tokenizer.to_json")
         return cls(Source(found["tokenizer"], found["special"], found["settings"], "tokenizer"))
 
@@ -84,10 +85,7 @@ class Tokenizer:
     @property
     def max_length(self) -> int | None:
         """The longest input of the model, if the files say so."""
-        found = self._settings.get("model_max_length")
-        if isinstance(found, int | float) and not isinstance(found, bool) and 1 <= found < LARGEST_LENGTH:
-            return int(found)
-        return None
+        return self._settings.get("model_max_length")
 
     def id_of(self, token: str) -> int | None:
         """The id of a piece as the vocabulary spells it."""
@@ -129,6 +127,16 @@ class Tokenizer:
         return self._role_id("mask")
 
     @property
+    def bos_id(self) -> int | None:
+        """Id of the token that opens a text for models that write on."""
+        return self._role_id("bos")
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id of the token that ends a text for models that write on."""
+        return self._role_id("eos")
+
+    @property
     def special_ids(self) -> frozenset[int]:
         """Ids of all special tokens."""
         return frozenset(self._ids[token] for token in self._specials)
@@ -155,7 +163,7 @@ class Tokenizer:
         if any(map(longwords.cuts, texts)):
             contents = self._contents(texts)
             whole = [(0, len(content)) for content in contents]
-            return Encoding(self._layout.place(contents, whole, specials), texts)
+            return Encoding(Placed(self._layout.slots(len(texts) == 2, specials), contents, whole))
         return Encoding(guarded(lambda: self._library.encode(*texts, add_special_tokens=specials)), texts)
 
     def encode_many(self, texts: Sequence[Text], specials: bool = True) -> list[Encoding]:
@@ -178,7 +186,8 @@ class Tokenizer:
         contents = self._contents(texts)
         lengths = [len(content) for content in contents]
         ranges = window_ranges(lengths, size, stride, self.specials_count(len(texts) == 2))
-        return [Encoding(self._layout.place(contents, window), texts) for window in ranges]
+        slots = self._layout.slots(pair=len(texts) == 2)
+        return [Encoding(Placed(slots, contents, window)) for window in ranges]
 
     def fit(self, text: Text, size: int) -> tuple[Encoding, int, int]:
         """At most `size` tokens, specials included, from the start; with how many of how many text tokens were kept.
@@ -189,8 +198,8 @@ class Tokenizer:
         contents = self._contents(texts)
         lengths = [len(content) for content in contents]
         kept = kept_lengths(lengths, size - self.specials_count(len(texts) == 2))
-        placed = self._layout.place(contents, [(0, length) for length in kept])
-        return Encoding(placed, texts), sum(kept), sum(lengths)
+        placed = Placed(self._layout.slots(pair=len(texts) == 2), contents, [(0, length) for length in kept])
+        return Encoding(placed), sum(kept), sum(lengths)
 
     def decode(self, ids: Iterable[int], skip_specials: bool = True) -> str:
         """The text that ids stand for, as well as the vocabulary can say (lower case stays lower)."""
@@ -209,18 +218,12 @@ class Tokenizer:
             texts = tuple(SURROGATE.sub("\ufffd", part) for part in texts)
         return tuple(map(self._soften, texts)) if self._soften else texts
 
-    def _contents(self, texts: tuple[str, ...]) -> list[Parts]:
+    def _contents(self, texts: tuple[str, ...]) -> list[Content]:
         """The tokens of each text on its own, without special tokens."""
         split = [longwords.pieces(text) for text in texts]
         flat = [piece for parts in split for _, piece in parts]
         found = iter(guarded(lambda: self._library.encode_batch(flat, add_special_tokens=False)))
-        contents = []
-        for parts in split:
-            whole = Parts()
-            for start, piece in parts:
-                whole.extend(Parts.of(next(found), piece), shift=start)
-            contents.append(whole)
-        return contents
+        return [Content([(start, piece, next(found)) for start, piece in parts]) for parts in split]
 
 
 def guarded(work: Callable[[], Result]) -> Result:

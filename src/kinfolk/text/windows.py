@@ -7,11 +7,12 @@ tokens and the last one ends with the text.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from kinfolk.errors import InputError
-from kinfolk.text.encoding import Parts
+from kinfolk.text.encoding import Content, Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +32,70 @@ class Layout:
     single: tuple[Slot, ...]
     pair: tuple[Slot, ...]
 
-    def slots(self, pair: bool) -> tuple[Slot, ...]:
+    def slots(self, pair: bool, specials: bool = True) -> tuple[Slot, ...]:
         """The places for one text or for two."""
-        return self.pair if pair else self.single
+        slots = self.pair if pair else self.single
+        return slots if specials else tuple(slot for slot in slots if slot.sequence is not None)
 
     def specials(self, pair: bool) -> int:
         """How many special tokens are added."""
         return sum(slot.sequence is None for slot in self.slots(pair))
 
-    def place(self, contents: list[Parts], ranges: list[tuple[int, int]], specials: bool = True) -> Parts:
-        """Tokens start..end of each text between the special tokens."""
-        placed = Parts()
-        for slot in self.slots(pair=len(contents) == 2):
-            if slot.sequence is not None:
-                start, end = ranges[slot.sequence]
-                placed.extend(contents[slot.sequence].part(start, end, slot.segment, slot.sequence))
-            elif specials:
-                placed.extend(Parts([slot.id], [slot.segment], [(0, 0)], [None], [None], [slot.token]))
-        return placed
+
+class Placed:
+    """Tokens start..end of each text in their places; looks like the library's encoding, lists made when asked for."""
+
+    __slots__ = ("contents", "ranges", "slots")
+
+    def __init__(self, slots: tuple[Slot, ...], contents: list[Content], ranges: list[tuple[int, int]]):
+        self.slots = slots
+        self.contents = contents
+        self.ranges = ranges
+
+    def __len__(self) -> int:
+        specials = sum(slot.sequence is None for slot in self.slots)
+        return specials + sum(end - start for start, end in self.ranges)
+
+    def _collect(self, field: str, special: Callable[[Slot], Any]) -> list[Any]:
+        collected: list[Any] = []
+        for slot in self.slots:
+            if slot.sequence is None:
+                collected.append(special(slot))
+            else:
+                start, end = self.ranges[slot.sequence]
+                collected += getattr(self.contents[slot.sequence], field)[start:end]
+        return collected
+
+    def _repeat(self, value: Callable[[Slot], Any]) -> list[Any]:
+        repeated: list[Any] = []
+        for slot in self.slots:
+            start, end = (0, 1) if slot.sequence is None else self.ranges[slot.sequence]
+            repeated += [value(slot)] * (end - start)
+        return repeated
+
+    @property
+    def ids(self) -> list[int]:
+        return self._collect("ids", lambda slot: slot.id)
+
+    @property
+    def tokens(self) -> list[str]:
+        return self._collect("tokens", lambda slot: slot.token)
+
+    @property
+    def offsets(self) -> list[Offset]:
+        return self._collect("offsets", lambda slot: (0, 0))
+
+    @property
+    def word_ids(self) -> list[int | None]:
+        return self._collect("word_ids", lambda slot: None)
+
+    @property
+    def type_ids(self) -> list[int]:
+        return self._repeat(lambda slot: slot.segment)
+
+    @property
+    def sequence_ids(self) -> list[int | None]:
+        return self._repeat(lambda slot: slot.sequence)
 
 
 PLAIN = Layout((Slot(0, 0),), (Slot(0, 0), Slot(1, 1)))

@@ -1,0 +1,189 @@
+"""Sentences per second, text in to vectors out: kinfolk, sentence-transformers, transformers, ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from bench.harness import DATA, THREADS, Run, compete, table, write_result
+
+ROUNDS = 4
+TASKS = {
+    "sst2": "2,000 sentences of SST-2, about 24 tokens each",
+    "mixed": "400 texts of 8 to 400 tokens",
+    "single": "200 sentences of SST-2, one call each",
+}
+
+
+@cache
+def texts(task: str) -> tuple[str, ...]:
+    """The texts of a task, the same in every process."""
+    if task == "mixed":
+        words = (DATA / "wikipedia" / "plain.txt").read_text(encoding="utf-8").split()[:200_000]
+        draw = random.Random(0)
+        sizes = [draw.randint(5, 280) for _ in range(400)]  # about 1.35 tokens a word
+        return tuple(" ".join(words[place : place + size]) for size in sizes for place in [draw.randrange(190_000)])
+    rows = (DATA / "sst2" / "train.tsv").read_text(encoding="utf-8").split("\n")
+    return tuple(row.rsplit("\t", 1)[0] for row in rows[: 200 if task == "single" else 2000])
+
+
+def folder() -> Path:
+    from kinfolk.jobs.demo import demo_model
+
+    return demo_model()
+
+
+def run_kinfolk(tuned: bool = True) -> Run:
+    import kinfolk
+    from kinfolk.machine import tune
+
+    if tuned:
+        tune()
+    model = kinfolk.load(folder(), device="cpu")
+
+    def embed(batch: list[str] | str) -> np.ndarray:
+        return model.embed(batch, layers="last", pool="mean", normalize=True)  # type: ignore[return-value]
+
+    return lambda task: (
+        np.stack([embed(text) for text in texts(task)]) if task == "single" else embed(list(texts(task)))
+    )
+
+
+def run_untuned() -> Run:
+    return run_kinfolk(tuned=False)
+
+
+def run_sentence_transformers() -> Run:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder()), device="cpu")
+    model.max_seq_length = 512
+
+    def run(task: str) -> np.ndarray:
+        if task == "single":
+            return np.stack([model.encode(text) for text in texts(task)])
+        return model.encode(list(texts(task)), batch_size=32)  # it sorts by length itself
+
+    return run
+
+
+def sorted_batches(task: str, forward: object, size: int = 32) -> np.ndarray:
+    """Batches of sentences of similar length through `forward(texts) -> (n, D)`, in the order of the input."""
+    given = texts(task)
+    size = 1 if task == "single" else size
+    order = sorted(range(len(given)), key=lambda number: -len(given[number]))
+    found = np.empty((len(given), 384), dtype=np.float32)
+    for start in range(0, len(order), size):
+        chosen = order[start : start + size]
+        found[chosen] = forward([given[number] for number in chosen])  # type: ignore[operator]
+    return found
+
+
+def run_transformers() -> Run:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    model = AutoModel.from_pretrained(folder()).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder())
+
+    def forward(batch: list[str]) -> np.ndarray:
+        inputs = tokenizer(batch, padding=True, truncation=True, max_length=512, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = model(**inputs).last_hidden_state
+            mask = inputs["attention_mask"].unsqueeze(-1).float()
+            pooled = (hidden * mask).sum(1) / mask.sum(1)
+            return torch.nn.functional.normalize(pooled).numpy()
+
+    return lambda task: sorted_batches(task, forward)
+
+
+def run_onnx() -> Run:
+    import onnxruntime
+    from tokenizers import Tokenizer
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = THREADS
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    session = onnxruntime.InferenceSession(export_onnx(), settings, providers=["CPUExecutionProvider"])
+    tokenizer = Tokenizer.from_file(str(folder() / "tokenizer.json"))
+    tokenizer.enable_truncation(512)
+    tokenizer.enable_padding()
+
+    def forward(batch: list[str]) -> np.ndarray:
+        encodings = tokenizer.encode_batch(batch)
+        ids = np.array([encoding.ids for encoding in encodings])
+        mask = np.array([encoding.attention_mask for encoding in encodings])
+        (hidden,) = session.run(None, {"ids": ids, "mask": mask})
+        weights = mask[..., None].astype(np.float32)
+        pooled = (hidden * weights).sum(1) / weights.sum(1)
+        return pooled / np.linalg.norm(pooled, axis=1, keepdims=True)
+
+    return lambda task: sorted_batches(task, forward)
+
+
+def export_onnx() -> str:
+    """The model as an ONNX file, by torch's exporter from transformers' implementation."""
+    import torch
+    from transformers import AutoModel
+
+    class Vectors(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModel.from_pretrained(folder(), attn_implementation="eager").eval()
+
+        def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    path = os.path.join(tempfile.mkdtemp(), "model.onnx")
+    sample = torch.ones(2, 9, dtype=torch.long)
+    axes = {0: "batch", 1: "length"}
+    torch.onnx.export(
+        Vectors(),
+        (sample, sample),
+        path,
+        input_names=["ids", "mask"],
+        output_names=["hidden"],
+        dynamic_axes={"ids": axes, "mask": axes, "hidden": axes},
+        dynamo=False,
+    )
+    return path
+
+
+CONTESTANTS = {
+    "kinfolk": run_kinfolk,
+    "kinfolk, allocator untouched": run_untuned,
+    "sentence-transformers": run_sentence_transformers,
+    "transformers, sorted by length": run_transformers,
+    "ONNX Runtime fp32": run_onnx,
+}
+
+
+def main() -> None:
+    seconds, differences = compete("bench.embed", list(CONTESTANTS), list(TASKS), ROUNDS)
+    parts = []
+    for task, title in TASKS.items():
+        best = {name: min(seconds[task, name]) for name in CONTESTANTS}
+        count = len(texts(task))
+        rows = [
+            [
+                name,
+                f"{count / best[name]:.0f}",
+                f"{1000 * best[name] / count:.2f}",
+                f"{best[name] / best['kinfolk']:.2f}",
+                f"{differences[task, name]:.0e}" if name != "kinfolk" else "",
+            ]
+            for name in CONTESTANTS
+        ]
+        header = ["", "texts/s", "ms a text", "kinfolk is faster by", "largest difference"]
+        parts.append(f"## {title}\n\n{table(header, rows)}")
+    note = (
+        f"all-MiniLM-L6-v2, float32, unit-length mean vectors, no text cut. Best of {ROUNDS} interleaved rounds, each "
+        "contestant in its own process; the peers in sorted batches of 32. The allocator setting is what our commands "
+        "use and `kinfolk.machine.tune()` offers."
+    )
+    write_result("embed", "Embedding speed", "\n\n".join([note, *parts]))

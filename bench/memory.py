@@ -1,0 +1,58 @@
+"""Memory: flat over the number of lines, and no leak over many calls."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.harness import ROOT, table, write_result
+
+SHORT, LONG = 10_000, 100_000
+CALLS, EARLY = 10_000, 500
+LINES = "import resource, sys; from kinfolk.cli.main import main; sys.argv = sys.argv[1:]\ntry: main()\nfinally: "
+PEAK = LINES + "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+LEAK = """
+import kinfolk
+from kinfolk.jobs.demo import demo_model
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+
+model = kinfolk.load(demo_model(), device="cpu")
+for call in range({calls}):
+    model.embed(f"the {{call}}th call reads a sentence of {{'some ' * (call % 20)}} words")
+    if call == {early}:
+        before = resident()
+print(before, resident())
+"""
+
+
+def peak_of(lines: int) -> int:
+    """Peak resident kB of `kinfolk embed` over so many short lines; the output file is not in memory."""
+    with tempfile.TemporaryDirectory() as place:
+        source = Path(place) / "lines.txt"
+        source.write_text("".join(f"line {number} is short\n" for number in range(lines)))
+        command = [sys.executable, "-c", PEAK, "kinfolk", "embed", "--model", "demo", "--device", "cpu"]
+        command += ["--input", str(source), "--output", str(Path(place) / "vectors.npy")]
+        ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        found = re.search(r"peak (\d+)", ended.stderr)
+        assert found is not None, ended.stderr
+        return int(found[1])
+
+
+def main() -> None:
+    short, long = peak_of(SHORT), peak_of(LONG)
+    leak = subprocess.run(
+        [sys.executable, "-c", LEAK.format(calls=CALLS, early=EARLY)], capture_output=True, text=True, check=True
+    )
+    before, after = map(int, leak.stdout.split())
+    rows = [
+        [f"`kinfolk embed`, peak at {SHORT:,} lines", f"{short / 1024:.0f}", ""],
+        [f"`kinfolk embed`, peak at {LONG:,} lines", f"{long / 1024:.0f}", f"{100 * (long / short - 1):+.1f} %"],
+        [f"`model.embed`, resident after {EARLY:,} calls", f"{before / 1024:.0f}", ""],
+        [f"`model.embed`, resident after {CALLS:,} calls", f"{after / 1024:.0f}", f"{(after - before) / 1024:+.1f} MB"],
+    ]
+    write_result("memory", "Memory", table(["", "MB", "change"], rows))

@@ -1,0 +1,73 @@
+"""What the recipes share: where the data is, how a recipe is started, and how its result is written down."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from kinfolk.errors import KinfolkError
+from kinfolk.files import write_bytes
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = REPOSITORY / "docs" / "results"
+
+
+def data_file(relative: str) -> Path:
+    """A file below $KINFOLK_DATA (by default ../shared/data beside the repository); its absence ends the recipe."""
+    path = Path(os.environ.get("KINFOLK_DATA") or REPOSITORY.parent / "shared" / "data") / relative
+    if not path.is_file():
+        raise SystemExit(f"no {relative} in the data folder; set KINFOLK_DATA to the folder that holds it")
+    return path
+
+
+def start(recipe: Callable[[str], None], description: str) -> None:
+    """Run `recipe(model)` with the model of the command line; a fault ends in one line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--model", default="demo", help='a model folder; "demo" is all-MiniLM-L6-v2')
+    model = parser.parse_args().model
+    try:
+        recipe(model)
+    except KinfolkError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_result(name: str, script: str, model: str, title: str, parts: Sequence[str], packages: Sequence[str]) -> None:
+    """Write docs/results/NAME.md (for another model than the demo NAME-MODEL.md) and print it.
+
+    `parts` are the paragraphs and tables; command, machine, versions and date are added here. Of a model folder only
+    its last name is told.
+    """
+    other = "" if model == "demo" else Path(model).resolve().name
+    command = f"python recipes/{script}" + (f" --model {other}" if other else "")
+    versions = ", ".join(f"{package} {metadata.version(package)}" for package in ("kinfolk", "torch", *packages))
+    facts = [
+        f"- Command: `{command}`",
+        f"- Machine: {_processor()}, {os.cpu_count()} cores; Python {platform.python_version()}",
+        f"- Versions: {versions}",
+        f"- Date: {datetime.date.today().isoformat()}",
+    ]
+    text = "\n\n".join([f"# {title}", *parts, "\n".join(facts)]) + "\n"
+    path = RESULTS / (f"{name}-{other}.md" if other else f"{name}.md")
+    write_bytes(path, text.encode())
+    print(text)
+
+
+def _processor() -> str:
+    """The processor's name as a person knows it."""
+    listed = Path("/proc/cpuinfo")
+    if listed.exists():
+        for line in listed.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,109 @@
+"""`kinfolk info`: the family, a published model, or a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kinfolk.cli.options import AllowPickle, Json
+from kinfolk.cli.output import print_json, print_table, visible
+
+if TYPE_CHECKING:
+    from kinfolk.jobs.info import FolderInfo, PresetInfo, Relative, Sizes
+
+EXAMPLE = """\
+Example:
+  kinfolk info bert-base-uncased
+"""
+
+
+def info(
+    name: Annotated[
+        str | None, typer.Argument(help='A published model, a model folder, or "demo"; without it, the family.')
+    ] = None,
+    json: Json = False,
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Show the family, or the sizes of a model. Nothing is downloaded."""
+    from kinfolk.jobs.find import DEMO, find_model
+    from kinfolk.jobs.info import as_json, describe_folder, describe_preset, relatives
+
+    if name is None:
+        family = relatives()
+        if json:
+            print_json([as_json(relative) for relative in family])
+        else:
+            print_table(("family", "paper", "idea"), tree(family))
+        return
+    if name == DEMO or Path(name).is_dir():
+        folder = describe_folder(find_model(name), allow_pickle)
+        print_json(as_json(folder)) if json else show_folder(folder)
+    else:
+        preset = describe_preset(name)
+        print_json(as_json(preset)) if json else show_preset(preset)
+
+
+def tree(family: list[Relative], parent: str | None = None, indent: str = "") -> list[tuple[str, str, str]]:
+    """One row a relative, children below their parent."""
+    rows = []
+    children = [relative for relative in family if relative.parent == parent]
+    for relative in children:
+        last = relative is children[-1]
+        branch, below = ("", "") if parent is None else ("└── ", "    ") if last else ("├── ", "│   ")
+        rows.append((f"{indent}{branch}{relative.title}", relative.paper, relative.idea))
+        rows += tree(family, relative.name, indent + below)
+    return rows
+
+
+def show_preset(preset: PresetInfo) -> None:
+    """Name and value, one line each."""
+    show_pairs(
+        {
+            "model": preset.name,
+            "family": preset.family,
+            **size_lines(preset.sizes),
+            "parameters": f"{preset.parameters:,} (published: {preset.published})",
+        }
+    )
+
+
+def show_folder(folder: FolderInfo) -> None:
+    """Name and value, one line each."""
+    recipe = folder.recipe
+    steps = "none" if recipe is None else f"{recipe.pool} pooling" + ", unit length" * recipe.normalize
+    if recipe is not None and recipe.max_length:
+        steps += f", at most {recipe.max_length:,} tokens"
+    heads = ", ".join(folder.heads) or "none"
+    show_pairs(
+        {
+            "folder": folder.folder,
+            "family": folder.family,
+            **size_lines(folder.sizes),
+            "parameters": f"{folder.parameters:,}",
+            "heads": f"{heads} ({folder.head_parameters:,} more parameters)" if folder.heads else heads,
+            "tokenizer": f"{folder.tokenizer}, {folder.tokens:,} tokens",
+            "recipe": steps,
+            "manifest": folder.manifest,
+        }
+    )
+
+
+def size_lines(sizes: Sizes) -> dict[str, str]:
+    """The sizes under the names that a reader knows."""
+    return {
+        "layers": f"{sizes.layers:,}",
+        "width": f"{sizes.width:,}",
+        "heads per layer": f"{sizes.heads:,}",
+        "inner width": f"{sizes.inner_width:,}",
+        "context": f"{sizes.context:,} tokens",
+        "vocabulary": f"{sizes.vocabulary:,}",
+    }
+
+
+def show_pairs(pairs: dict[str, str]) -> None:
+    """Names to the left, values below each other."""
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        print(f"{name:<{width}}  {visible(value)}")

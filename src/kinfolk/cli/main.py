@@ -1,0 +1,119 @@
+"""The command `kinfolk`. Its commands stand in the other files of this folder, one each.
+
+Results go to stdout, everything else to stderr. A fault of the user's is one line, `kinfolk: …`, and exit code 2.
+Nothing heavy is imported before a command runs, so that `--help` answers at once; typer's rich help would double its
+time.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from kinfolk import __version__
+from kinfolk.cli import convert, embed, fill, info, search, tokenize
+from kinfolk.cli.output import say
+from kinfolk.errors import KinfolkError
+
+AS_IT_IS = "\b\n"  # a paragraph whose lines are not wrapped
+USER_FAULT, INTERRUPTED, BROKEN_PIPE = 2, 130, 1
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    epilog=AS_IT_IS + embed.EXAMPLE,
+)
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"kinfolk {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def kinfolk(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """BERT and friends, one family: use, convert and understand the models."""
+
+
+def add(name: str, function: Callable[..., None], example: str, computes: bool) -> None:
+    """Make a function a command; those that run a model have the process prepared for it."""
+
+    @functools.wraps(function)
+    def command(**arguments: Any) -> None:
+        if computes:
+            prepare_process()
+        function(**arguments)
+
+    app.command(name, epilog=AS_IT_IS + example)(command)
+
+
+add("embed", embed.embed, embed.EXAMPLE, computes=True)
+add("fill-mask", fill.fill_mask, fill.EXAMPLE, computes=True)
+add("search", search.search, search.EXAMPLE, computes=True)
+add("tokenize", tokenize.tokenize, tokenize.EXAMPLE, computes=False)
+add("info", info.info, info.EXAMPLE, computes=False)
+add("convert", convert.convert, convert.EXAMPLE, computes=False)
+
+
+def prepare_process() -> None:
+    """The process is our own here, so its allocator and threads may be set."""
+    from kinfolk.machine import tune
+
+    tune()
+
+
+def main() -> None:
+    """Entry point of the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks is no reason to fail
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command and give its exit code."""
+    with warnings.catch_warnings():
+        warnings.showwarning = functools.partial(show_warning, warnings.showwarning)
+        try:
+            code = call(arguments)
+            sys.stdout.flush()
+        except KinfolkError as error:
+            say(f"kinfolk: {error}")
+            return USER_FAULT
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:  # the reader of our output had enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return BROKEN_PIPE
+    return code
+
+
+def call(arguments: Sequence[str]) -> int:
+    """typer ends by SystemExit, also when all went well; it tells wrong usage itself, with exit code 2."""
+    try:
+        app(args=list(arguments), prog_name="kinfolk")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    return 0
+
+
+def show_warning(usual: Callable[..., None], message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+    """Our own warnings in one line without the line of source; those of libraries only for those who ask with -W."""
+    if category.__module__.startswith("kinfolk."):
+        say(f"kinfolk: {message}")
+    elif sys.warnoptions:
+        usual(message, category, *place, **more)

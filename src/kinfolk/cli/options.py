@@ -1,0 +1,27 @@
+"""Options that several commands share, each described once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kinfolk.jobs.loaded import Encoder
+
+Model = Annotated[str, typer.Option("--model", help='Model folder, hub name, or "demo".', show_default=False)]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
+AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Open pytorch_model.bin too (weights only).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Top = Annotated[int, typer.Option("--top", help="How many answers.", min=1)]
+Column = Annotated[
+    str | None,
+    typer.Option("--column", help="Column with the texts of a .csv, .tsv or .jsonl file.  [default: text]"),
+]
+
+
+def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -> Encoder:
+    """The model that the options ask for."""
+    from kinfolk.jobs.loaded import load
+
+    return load(model, device, allow_pickle)

@@ -1,0 +1,59 @@
+"""How far a long command is: a bar with rate and time left on a terminal, one closing line everywhere.
+
+Off a terminal nothing moves: a log gets the closing line only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kinfolk.cli.output import say
+
+
+@dataclass
+class Work:
+    """Texts done so far, and since when."""
+
+    done: int = 0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.started
+
+    @property
+    def rate(self) -> str:
+        return f"{self.done / max(self.seconds, 1e-9):,.0f} texts/s"
+
+    def add(self, count: int) -> None:
+        """Note that `count` more texts are done."""
+        self.done += count
+
+    def close(self, width: int) -> None:
+        """The one line at the end."""
+        say(f"{self.done:,} texts, {width:,} numbers each, {self.seconds:.1f} s, {self.rate}")
+
+
+@contextlib.contextmanager
+def working(total: int | None) -> Iterator[tuple[Work, Callable[[int], None]]]:
+    """The work, and what to call when texts are done; `total` is None where the end is not known."""
+    work = Work()
+    if not sys.stderr.isatty():
+        yield work, work.add
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, rate="")
+
+        def report(count: int) -> None:
+            work.add(count)
+            bar.update(task, advance=count, rate=work.rate)
+
+        yield work, report

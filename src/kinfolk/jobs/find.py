@@ -1,0 +1,17 @@
+"""The folder of a model: `"demo"`, a path, or a hub name. Light: a tokenizer alone is found without loading torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kinfolk.checkpoints.hub import locate
+from kinfolk.jobs.demo import demo_model
+
+DEMO = "demo"
+
+
+def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
+    """What exists as a folder is a path, `"demo"` too; other names go to the hub."""
+    if str(name_or_path) == DEMO and not Path(DEMO).is_dir():
+        return demo_model()
+    return locate(name_or_path, allow_pickle)

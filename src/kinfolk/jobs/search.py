@@ -1,0 +1,196 @@
+"""Search by meaning: an index folder of texts and their vectors, and the nearest texts to a query.
+
+vectors.npy   one vector of unit length a row, float32; mapped into memory, not read
+rows.jsonl    one object a row: the text, and the other columns of its row
+starts.npy    where each row of rows.jsonl starts (and, last, where the file ends)
+index.json    format, number of rows, width, the model and the settings that made the vectors
+
+The score is the cosine of the two vectors. Rows are compared block by block, so memory stays the same however many
+there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from kinfolk import __version__
+from kinfolk.data.npy import NpyWriter, open_npy
+from kinfolk.data.readers import COLUMN
+from kinfolk.errors import FolderError, InputError
+from kinfolk.files import inside, new_folder, parse_json, read_object, reading, replacing, require_file, write_json
+from kinfolk.jobs.embed import EmbedSettings
+from kinfolk.jobs.embed_file import Report, write_vectors
+from kinfolk.jobs.loaded import Encoder
+from kinfolk.text.tokenizer import SURROGATE
+
+FORMAT = 1
+BLOCK_BYTES = 2**24  # of vectors compared at once
+
+Row = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A row that answers a query. `row` counts from 0, as vectors.npy does."""
+
+    score: float
+    row: int
+    text: str
+    columns: dict[str, Any]
+
+
+def build_index(
+    encoder: Encoder, rows: Iterable[Row], folder: str | Path, column: str = COLUMN, report: Report = lambda done: None
+) -> Index:
+    """Write an index of `rows`: texts, or mappings whose `column` is the text."""
+    settings = encoder.embed_settings(normalize=True)
+    with new_folder(Path(folder)) as temporary:
+        with (
+            replacing(temporary / "vectors.npy") as vectors,
+            replacing(temporary / "rows.jsonl") as stored,
+            replacing(temporary / "starts.npy") as starts,
+        ):
+            texts = _stored(rows, column, stored, NpyWriter(starts, (), "<i8"))
+            count = write_vectors(vectors, encoder, texts, settings, report)
+        if not count:
+            raise InputError(f"{folder}: there are no rows to build an index of")
+        content = {
+            "format": FORMAT,
+            "kinfolk": __version__,
+            "count": count,
+            "width": encoder.embed_width(settings),
+            "model": {"name": encoder.name, "sha256": identity(encoder)},
+            "settings": _plain(settings),
+        }
+        write_json(temporary / "index.json", content)
+    return Index.open(folder)
+
+
+def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWriter) -> Iterator[str]:
+    """The texts of the rows, each written down on its way to the model."""
+    for number, row in enumerate(rows):
+        text = row if isinstance(row, str) else row.get(column) if isinstance(row, Mapping) else None
+        if not isinstance(text, str):
+            raise InputError(f"row {number} has no text: expected a string, or a mapping with one at {column!r}")
+        others = {} if isinstance(row, str) else {name: value for name, value in row.items() if name != column}
+        starts.append(np.array([stream.tell()]))
+        try:
+            line = json.dumps({"text": text, "columns": others}, ensure_ascii=False, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"row {number}: its columns cannot be written as JSON ({error})") from None
+        stream.write(SURROGATE.sub("\ufffd", line).encode() + b"\n")
+        yield text
+    starts.append(np.array([stream.tell()]))
+    starts.finish()
+
+
+def identity(encoder: Encoder) -> str:
+    """Hash of the body's weights, which tells one model from another whatever its folder is called."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(encoder.model.body.state_dict().items()):
+        digest.update(f"{name} {tuple(weight.shape)}\n".encode())
+        digest.update(weight.detach().float().cpu().contiguous().numpy().data)
+    return digest.hexdigest()
+
+
+def _plain(settings: EmbedSettings) -> dict[str, Any]:
+    """Settings as JSON gives them back."""
+    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    return found
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index folder, opened without reading its rows."""
+
+    folder: Path
+    vectors: np.ndarray
+    starts: np.ndarray
+    model_name: str
+    model_sha256: str
+    settings: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Index:
+        """Check the folder's form; damage to a single row shows when the row is read."""
+        path = inside(Path(folder), "index.json")
+        content = read_object(path)
+        if content.get("format") != FORMAT:
+            raise FolderError(f"{path}: format {str(content.get('format'))[:60]} is not known to kinfolk {__version__}")
+        count, width, model = content.get("count"), content.get("width"), content.get("model")
+        if not (type(count) is int and type(width) is int and count > 0 and width > 0 and isinstance(model, dict)):
+            raise FolderError(f"{path}: not an index of kinfolk (count, width and model are needed)")
+        vectors = open_npy(inside(Path(folder), "vectors.npy"), (count, width))
+        starts = open_npy(inside(Path(folder), "starts.npy"), (count + 1,), "<i8")
+        rows = require_file(inside(Path(folder), "rows.jsonl"))
+        if rows.stat().st_size != int(starts[-1]):
+            raise FolderError(
+                f"{rows}: {rows.stat().st_size:,} bytes, the index knows {int(starts[-1]):,}; build it anew"
+            )
+        name, digest = str(model.get("name")), str(model.get("sha256"))
+        return cls(Path(folder), vectors, starts, name, digest, content.get("settings") or {})
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
+        """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
+        if top < 1:
+            raise InputError(f"top={top} must be at least 1")
+        settings = encoder.embed_settings(normalize=True)
+        self._check_model(encoder, settings)
+        (vectors,) = encoder.embed_stream([query], settings)
+        assert isinstance(vectors, np.ndarray)
+        rows, scores = self._nearest(vectors[0], top)
+        return [Hit(float(score), int(row), *self._read(int(row))) for row, score in zip(rows, scores, strict=True)]
+
+    def _check_model(self, encoder: Encoder, settings: EmbedSettings) -> None:
+        found = identity(encoder)
+        if found != self.model_sha256:
+            raise InputError(
+                f'{self.folder} was built with the model "{self.model_name}" ({self.model_sha256[:12]}), not with '
+                f'"{encoder.name}" ({found[:12]}): their vectors cannot be compared; use that model or build anew'
+            )
+        if _plain(settings) != self.settings:
+            raise InputError(f"{self.folder} was built with other settings of this model; build the index anew")
+
+    def _nearest(self, query: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers and scores of the best rows."""
+        rows, scores = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+        block = max(1, BLOCK_BYTES // (4 * self.vectors.shape[1]))
+        for start in range(0, len(self), block):
+            fresh = self.vectors[start : start + block] @ query
+            if not np.isfinite(fresh).all():
+                raise FolderError(f"{self.folder}/vectors.npy holds NaN or infinite numbers; build the index anew")
+            scores = np.concatenate([scores, fresh])
+            rows = np.concatenate([rows, np.arange(start, start + len(fresh))])
+            if len(scores) > top:  # all that reach the last place, so that the row number settles ties
+                best = scores >= np.partition(scores, -top)[-top]
+                rows, scores = rows[best], scores[best]
+            order = np.lexsort((rows, -scores))[:top]
+            rows, scores = rows[order], scores[order]
+        return rows, scores.clip(-1.0, 1.0)
+
+    def _read(self, row: int) -> tuple[str, dict[str, Any]]:
+        """Text and other columns of a row."""
+        start, end = int(self.starts[row]), int(self.starts[row + 1])
+        path = self.folder / "rows.jsonl"
+        where = f"{path}, row {row}"
+        if not 0 <= start < end <= int(self.starts[-1]):
+            raise FolderError(f"{where}: starts.npy points outside the file; build the index anew")
+        with reading(path), path.open("rb") as stream:
+            stream.seek(start)
+            line = stream.read(end - start)
+        found = parse_json(line.decode("utf-8", "replace"), where)
+        if not isinstance(found, dict) or not isinstance(found.get("text"), str):
+            raise FolderError(f"{where}: no text there; build the index anew")
+        columns = found.get("columns")
+        return found["text"], columns if isinstance(columns, dict) else {}

@@ -1,0 +1,153 @@
+"""What every family of the registry promises, whatever is special about it. A new relative joins by being listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import normalize
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.models.model import Family, Model
+from kinfolk.models.registry import families
+from kinfolk.parts.tokens import pack
+from kinfolk.parts.trace import Trace
+from tiny import ragged, randomise
+
+few = settings(max_examples=15, deadline=None, derandomize=True)
+every_family = pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+SIZES = {"vocabulary_size": 40, "width": 16, "layers": 3, "heads": 4, "inner_width": 24, "positions": 66}
+MORE = {"albert": {"embedding_width": 6, "groups": 2}}
+LENGTHS = st.lists(st.sampled_from([1, 1, 2, 5, 5, 6, 7, 20, 60]), min_size=1, max_size=9)
+LABELS = 3
+
+
+def tiny_model(family: Family, heads: list[str] | None = None, seed: int = 0) -> Model:
+    """A random model with the given heads, or with all of them."""
+    config = family.config.make(**SIZES, **MORE.get(family.name, {}))
+    labels = dict.fromkeys(family.heads if heads is None else heads, LABELS)
+    pooler = any(name.startswith("pooler") for name in family.keys)
+    model = Model(family, config, labels, pooler, own_table=False)
+    randomise(model, seed)
+    return model.eval()
+
+
+def run(model: Model, ids: list[list[int]]) -> tuple[Tensor, list[Tensor]]:
+    """Unit-length mean vectors (texts, width), and each text's token vectors."""
+    tokens = pack(ids)
+    with torch.inference_mode():
+        hidden = model(tokens)
+        return normalize(tokens.layout.mean(hidden), dim=-1), list(tokens.layout.split(hidden))
+
+
+@every_family
+@few
+@given(lengths=LENGTHS, seed=st.integers(0, 99))
+def test_a_text_has_the_same_vector_alone_and_in_any_company(family: Family, lengths: list[int], seed: int) -> None:
+    model, (ids, _) = tiny_model(family), ragged(lengths, seed=seed)
+    units, vectors = run(model, ids)
+    for number, row in enumerate(ids):
+        (unit,), (alone,) = run(model, [row])
+        torch.testing.assert_close(units[number], unit, rtol=0, atol=1e-6)
+        torch.testing.assert_close(vectors[number], alone, rtol=0, atol=1e-4)
+
+
+@every_family
+@few
+@given(lengths=LENGTHS, shuffle=st.randoms(use_true_random=False))
+def test_the_order_of_a_batch_is_irrelevant(family: Family, lengths: list[int], shuffle: Any) -> None:
+    model, (ids, _) = tiny_model(family), ragged(lengths)
+    order = list(range(len(ids)))
+    shuffle.shuffle(order)
+    units, vectors = run(model, ids)
+    shuffled_units, shuffled_vectors = run(model, [ids[number] for number in order])
+    torch.testing.assert_close(shuffled_units, units[order], rtol=0, atol=1e-6)
+    torch.testing.assert_close(shuffled_vectors, [vectors[number] for number in order], rtol=0, atol=1e-4)
+
+
+@every_family
+def test_packed_equals_one_by_one_to_the_ninth_digit_in_float64(family: Family) -> None:
+    model, (ids, segments) = tiny_model(family).double(), ragged((1, 30, 5, 6, 64, 5), pairs=True)
+    segments = segments if model.config.segments > 1 else None
+    with torch.no_grad():
+        together = model(pack(ids, segments))
+        alone = [model(pack([row], segments and [segments[number]])) for number, row in enumerate(ids)]
+    torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-9)
+
+
+@every_family
+def test_a_trace_changes_nothing_and_depth_is_a_layer_of_it(family: Family) -> None:
+    model, (ids, _) = tiny_model(family), ragged((1, 30, 5, 6, 5))
+    tokens, trace = pack(ids), Trace()
+    with torch.inference_mode():
+        assert model(tokens, trace).equal(model(tokens))
+        assert len(trace.packed) == model.config.layers + 1
+        for layer, hidden in enumerate(trace.packed):
+            assert model(tokens, depth=layer).equal(hidden)
+            assert model(tokens, Trace(attention=False), depth=layer).equal(hidden)
+    assert all(len(weights) == len(ids) for weights in trace.weights)
+
+
+@every_family
+def test_saving_and_loading_is_exact(family: Family, tmp_path: Path) -> None:
+    sets = [[], *([name] for name in family.heads)]
+    sets += [["masked_lm", name] for name in ("next_sentence", "sentence_order") if name in family.heads]
+    for number, heads in enumerate(sets):
+        model = tiny_model(family, heads, seed=number)
+        folder = tmp_path / str(number)
+        write_checkpoint(folder, Checkpoint(model, {"id2label": {"0": "a", "1": "b", "2": "c"}}))
+        found = read_checkpoint(folder)
+        assert found.model.config == model.config
+        assert list(found.model.heads) == heads
+        assert found.public["id2label"] == {"0": "a", "1": "b", "2": "c"}
+        before, after = model.state_dict(), found.model.state_dict()
+        assert before.keys() == after.keys()
+        assert all(tensor.equal(after[name]) for name, tensor in before.items())
+
+
+@every_family
+def test_every_weight_learns_from_a_loss_over_all_outputs(family: Family) -> None:
+    model, (ids, segments) = tiny_model(family).train(), ragged((1, 30, 5, 6, 5), pairs=True)
+    tokens = pack(ids, segments if model.config.segments > 1 else None)
+    hidden = model(tokens)
+    outputs = [hidden, *(model.scores(name, tokens, hidden) for name in model.heads)]
+    if model.body.pooler is not None:
+        outputs.append(model.body.pooler(tokens.layout.first(hidden)))
+    torch.stack([output.square().mean() for output in outputs]).sum().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+    assert all(weight.grad.isfinite().all() for weight in model.parameters())
+
+
+class Elsewhere(TorchDispatchMode):
+    """Notes every operation whose result is not on the meta device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        for result in results if isinstance(results, tuple | list) else (results,):
+            if isinstance(result, Tensor) and result.device.type != "meta":
+                self.found.append(str(func))
+        return results
+
+
+@every_family
+def test_everything_is_created_on_the_device_of_the_layout(family: Family) -> None:
+    model, (ids, segments) = tiny_model(family).to("meta"), ragged((1, 30, 5, 6, 5, 7), pairs=True)
+    with Elsewhere() as elsewhere:
+        tokens = pack(ids, segments if model.config.segments > 1 else None, device="meta")
+        hidden = model(tokens, Trace())
+        for pool in ("mean", "max", "first", "last", "pad"):
+            getattr(tokens.layout, pool)(hidden)
+        for name in model.heads:
+            model.scores(name, tokens, hidden)
+    assert hidden.device.type == "meta"
+    assert elsewhere.found == []

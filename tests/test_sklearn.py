@@ -1,0 +1,222 @@
+"""TextEmbedder is a scikit-learn transformer in every way that scikit-learn relies on."""
+
+from __future__ import annotations
+
+import doctest
+import io
+import pickle
+import pickletools
+import runpy
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+
+import kinfolk
+import kinfolk.sklearn as door
+from kinfolk import demo
+from kinfolk.checkpoints.sentence import SentenceRecipe
+from kinfolk.errors import InputError, KinfolkError
+from kinfolk.jobs.loaded import Encoder
+from kinfolk.models.model import Model, initialise
+from kinfolk.models.registry import family
+from kinfolk.sklearn import TextEmbedder, forget_models, loaded
+from kinfolk.text.learn import learn
+
+TEXTS, LABELS = (column[:24] for column in demo.sentences())
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "mpnet")
+
+
+def make_folder(folder: Path, relative: str = "bert", seed: int = 0) -> Path:
+    """A tiny random model with heads, whose recipe is not the default one."""
+    byte_level = relative in ("roberta", "mpnet")
+    tokenizer = learn("byte_bpe" if byte_level else "wordpiece", TEXTS, 300)
+    settings = {"vocabulary_size": 300, "width": 16, "layers": 5, "heads": 2, "inner_width": 32, "positions": 64}
+    made = family(relative)
+    model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert", own_table=False)
+    initialise(model, deviation=0.5, seed=seed)
+    return Encoder(model.eval(), tokenizer, SentenceRecipe("max", normalize=True, max_length=32)).save(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_folder(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        estimator_checks.check_do_not_raise_errors_in_init_or_set_params,
+        estimator_checks.check_dont_overwrite_parameters,
+        estimator_checks.check_estimator_cloneable,
+        estimator_checks.check_estimator_repr,
+        estimator_checks.check_estimator_tags_renamed,
+        estimator_checks.check_estimators_fit_returns_self,
+        estimator_checks.check_estimators_overwrite_params,
+        estimator_checks.check_fit_check_is_fitted,
+        estimator_checks.check_get_feature_names_out_error,
+        estimator_checks.check_get_params_invariance,
+        estimator_checks.check_mixin_order,
+        estimator_checks.check_no_attributes_set_in_init,
+        estimator_checks.check_parameters_default_constructible,
+        estimator_checks.check_set_params,
+        estimator_checks.check_transformers_unfitted,
+        estimator_checks.check_valid_tag_types,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_scikit_learns_own_check_passes(check: Callable[[str, TextEmbedder], None], folder: Path) -> None:
+    check("TextEmbedder", TextEmbedder(folder))
+
+
+def test_the_example_in_the_docstring_runs(minilm: Path) -> None:
+    examples = doctest.DocTestParser().get_examples(door.__doc__ or "")
+    with redirect_stdout(io.StringIO()) as printed:
+        exec("".join(example.source for example in examples), {})
+    # One sentence of 600 may fall on the other side on another processor.
+    assert float(printed.getvalue()) == pytest.approx(float(examples[-1].want), abs=0.01)
+
+
+def test_vectors_are_those_of_embed(folder: Path) -> None:
+    model = kinfolk.load(folder)
+    assert np.array_equal(TextEmbedder(folder).fit_transform(TEXTS), model.embed(TEXTS))
+    found = TextEmbedder(folder, layers="concat_last_4", pool="first", normalize=True).fit_transform(TEXTS)
+    assert np.array_equal(found, model.embed(TEXTS, "concat_last_4", "first", True))
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        tuple,
+        iter,
+        np.array,
+        lambda texts: np.array(texts, dtype=object),
+        lambda texts: np.array(texts, dtype=object)[:, None],
+        pandas.Series,
+        lambda texts: pandas.Series(texts, dtype=object),
+        lambda texts: pandas.DataFrame({"remark": texts}),
+    ],
+    ids=["tuple", "generator", "array of str", "array of objects", "column", "Series", "Series of objects", "frame"],
+)
+def test_every_container_gives_the_same_vectors(container: Callable[[list[str]], object], folder: Path) -> None:
+    two = TEXTS[:2]
+    expected = TextEmbedder(folder).fit_transform(two)
+    assert expected.shape == (2, 16)
+    assert np.array_equal(TextEmbedder(folder).fit_transform(container(two)), expected)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ("one text", "single str"),
+        (np.array("one text"), "single ndarray"),
+        (7, "single int"),
+        (pandas.DataFrame({"a": TEXTS, "b": TEXTS}), r"\(24, 2\)"),
+        (np.zeros((2, 1)), "text 0 is a float"),
+        (pandas.Series(["a", None]), "text 1 is"),
+        ([["a"], ["b"]], "text 0 is a list"),
+    ],
+    ids=["str", "scalar", "number", "two columns", "numbers", "missing value", "nested"],
+)
+def test_what_is_not_texts_is_refused_in_one_line(wrong: object, reason: str, folder: Path) -> None:
+    with pytest.raises(InputError, match=reason):
+        TextEmbedder(folder).fit_transform(wrong)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"pool": "none"}, {"pool": "sum"}, {"layers": [9]}, {"device": ["cpu"]}, {"model": 3}], ids=str
+)
+def test_a_meaningless_setting_is_refused_at_fit(settings: dict[str, object], folder: Path) -> None:
+    with pytest.raises(InputError):
+        TextEmbedder(folder).set_params(**settings).fit(TEXTS)
+
+
+def test_transform_wants_fit_first_and_keeps_what_fit_saw(folder: Path) -> None:
+    embedder = TextEmbedder(folder)
+    with pytest.raises(NotFittedError):
+        embedder.transform(TEXTS)
+    embedder.fit(TEXTS).set_params(layers="concat_last_4")
+    assert embedder.transform(TEXTS).shape == (24, embedder.n_features_out_) == (24, 16)
+    assert embedder.fit_transform(TEXTS).shape == (24, embedder.n_features_out_) == (24, 64)
+    assert embedder.transform([]).shape == (0, 64)
+
+
+def test_columns_have_names(folder: Path) -> None:
+    embedder = TextEmbedder(folder).fit(TEXTS)
+    assert list(embedder.get_feature_names_out())[:2] == ["textembedder0", "textembedder1"]
+    frame = pandas.DataFrame({"remark": TEXTS, "stars": range(24)}, index=range(100, 124))
+    columns = ColumnTransformer([("text", embedder, "remark"), ("rest", "passthrough", ["stars"])])
+    found = columns.set_output(transform="pandas").fit_transform(frame)
+    assert found.shape == (24, 17)
+    assert (found.index == frame.index).all()
+
+
+def test_a_search_loads_the_model_once(folder: Path) -> None:
+    forget_models()
+    pipeline = make_pipeline(TextEmbedder(folder), LogisticRegression())
+    choices = {"textembedder__layers": ["first", "last"], "textembedder__pool": ["first", "mean"]}
+    search = GridSearchCV(pipeline, choices, cv=2, error_score="raise").fit(TEXTS, LABELS)
+    assert len(search.cv_results_["params"]) == 4
+    assert door._load_once.cache_info().misses == 1
+
+
+@pytest.mark.slow
+def test_a_search_runs_in_two_processes(folder: Path) -> None:
+    pipeline = make_pipeline(TextEmbedder(folder), LogisticRegression())
+    search = GridSearchCV(pipeline, {"textembedder__pool": ["first", "max"]}, cv=2, error_score="raise")
+    alone = clone(search).fit(TEXTS, LABELS).cv_results_["mean_test_score"]
+    assert np.array_equal(search.set_params(n_jobs=2).fit(TEXTS, LABELS).cv_results_["mean_test_score"], alone)
+
+
+def test_a_changed_folder_is_loaded_again(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "model")
+    before = loaded(folder)
+    assert loaded(str(folder)) is before
+    shutil.rmtree(folder)
+    make_folder(folder, seed=1)
+    assert not np.array_equal(loaded(folder).embed(TEXTS), before.embed(TEXTS))
+
+
+@pytest.mark.parametrize("relative", FAMILIES)
+def test_a_pickle_works_without_the_folder(relative: str, tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "model", relative)
+    pipeline = make_pipeline(TextEmbedder(folder), LogisticRegression()).fit(TEXTS, LABELS)
+    vectors, stored = pipeline[0].transform(TEXTS), pickle.dumps(pipeline)
+    shutil.rmtree(folder)
+    forget_models()
+    again = pickle.loads(stored)
+    assert np.array_equal(again[0].transform(TEXTS), vectors)
+    assert list(again.predict(TEXTS)) == list(pipeline.predict(TEXTS))
+    assert again[0].get_params() == pipeline[0].get_params()
+    assert again[0].encoder_.recipe == pipeline[0].encoder_.recipe
+
+
+def test_a_pickle_holds_nothing_of_torch(folder: Path) -> None:
+    stored = pickle.dumps(TextEmbedder(folder).fit(TEXTS))
+    texts = [argument for _, argument, _ in pickletools.genops(stored) if isinstance(argument, str)]
+    assert "kinfolk.sklearn" in texts
+    assert [text for text in texts if text.startswith("torch")] == []
+
+
+def test_an_unfitted_embedder_pickles_without_weights(folder: Path) -> None:
+    stored = pickle.dumps(TextEmbedder(str(folder), pool="max"))
+    assert len(stored) < 1000
+    assert pickle.loads(stored).pool == "max"
+
+
+def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(KinfolkError, match=r"needs scikit-learn .* pip install"):
+        runpy.run_path(str(door.__file__))

@@ -1,0 +1,54 @@
+"""Words without end are cut at a documented length; offsets and coverage survive the cut."""
+
+from __future__ import annotations
+
+import pytest
+from small_tokenizers import KINDS, SENTENCES, small
+
+from kinfolk.text.longwords import LONGEST_RUN, cuts, pieces
+
+
+def test_texts_that_people_write_are_not_cut():
+    assert cuts(" ".join(SENTENCES) * 200) == []
+    assert cuts("a" * LONGEST_RUN) == []
+
+
+def test_pieces_join_to_the_text_and_know_where_they_start():
+    text = "the boat " + "river" * 50_000 + " mill"
+    found = pieces(text)
+    assert [start for start, _ in found] == [0, 9 + LONGEST_RUN, 9 + 2 * LONGEST_RUN]
+    assert "".join(piece for _, piece in found) == text
+    assert all(text[start:].startswith(piece) for start, piece in found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_without_end_is_covered_to_its_end(kind: str):
+    text = "the " + "river" * 41_000 + " boat"
+    ours = small(kind)
+    encoding = ours.encode(text, specials=False)
+    reached = 0
+    for start, end in encoding.offsets:
+        assert start <= reached or text[reached] == " "
+        reached = max(reached, end)
+    assert reached == len(text)
+    assert encoding.words == sorted(encoding.words)
+    assert len(encoding.ids) == len(encoding.words) == len(encoding.tokens) == len(encoding)
+    (again,) = ours.encode_many([text], specials=False)
+    assert again.ids == encoding.ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_without_end_has_specials_and_a_partner(kind: str):
+    ours = small(kind)
+    pair = ("river" * 21_000, "the boat")
+    encoding, plain = ours.encode(pair), ours.encode(("river", "the boat"))
+    assert encoding.sequences.count(None) == ours.specials_count(pair=True)
+    assert encoding.ids[-4:] == plain.ids[-4:]
+    assert encoding.segments[-1] == plain.segments[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_ten_million_letters_are_read(kind: str):
+    windows = small(kind).windows("abcdefghij" * 1_000_000, 512)
+    assert sum(len(window.ids) - 2 for window in windows) >= 100
