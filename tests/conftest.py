@@ -6,6 +6,8 @@ import os
 import socket
 import sys
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -90,6 +92,34 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     initialise(model, 0.2)
     tokenizer = learn("wordpiece", passages(), vocabulary_size=300)
     return Encoder(model.eval(), tokenizer).save(tmp_path_factory.mktemp("models") / "tiny-bert")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command left: its exit code and its two streams."""
+
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs `kinfolk` inside the test's process, so that torch is imported once; being the test's, it is not tuned."""
+    from kinfolk.cli import main
+
+    monkeypatch.setattr(main, "prepare_process", lambda: None)
+
+    def run(*arguments: object) -> Ended:
+        capsys.readouterr()
+        code = main.run([str(argument) for argument in arguments])
+        streams = capsys.readouterr()
+        return Ended(code, streams.out, streams.err)
+
+    return run
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

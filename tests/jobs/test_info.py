@@ -24,6 +24,8 @@ KNOWN = {
     "distilbert-base-uncased": 66_362_880,
 }
 PRESETS = [name for family in families() for name in family.presets]
+# published with the size of the English model, although their vocabularies are others
+ROUGH = ("bert-base-multilingual-cased", "bert-base-chinese")
 
 
 @pytest.mark.parametrize(("name", "parameters"), KNOWN.items())
@@ -43,12 +45,10 @@ def test_the_reference_counts_the_same_parameters(name: str) -> None:
     assert describe_preset(name).parameters == sum(weight.numel() for weight in reference.parameters())
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in ROUGH])
 def test_the_computed_count_is_near_the_published_one(name: str) -> None:
     found = describe_preset(name)
     assert found.published.endswith("M")
-    if name in ("bert-base-multilingual-cased", "bert-base-chinese"):
-        pytest.skip("published with the size of the English model, whose vocabulary is another")
     assert found.parameters / 1e6 == pytest.approx(float(found.published[:-1]), rel=0.06)
 
 

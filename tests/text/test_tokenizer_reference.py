@@ -10,40 +10,25 @@ from typing import Any
 import pytest
 import sentencepiece
 import transformers
+from references import CLASSES, both
 from small_tokenizers import NASTY, SENTENCES, strange_texts
 
 from conftest import shared_data, shared_fixture
 from kinfolk.text.tokenizer import Tokenizer
 
-CLASSES = {
-    "bert-base-uncased": transformers.BertTokenizer,
-    "bert-base-cased": transformers.BertTokenizer,
-    "bert-base-chinese": transformers.BertTokenizer,
-    "roberta-base": transformers.RobertaTokenizer,
-    "gpt2": transformers.GPT2Tokenizer,
-    "openai-gpt": transformers.OpenAIGPTTokenizer,
-    "albert-base": transformers.AlbertTokenizer,
-    "xlnet-base-cased": transformers.XLNetTokenizer,
-}
 VOCABULARIES = pytest.mark.parametrize("name", CLASSES)
 
 
 @cache
 def real_lines() -> list[str]:
-    """10,000 lines in three languages, each cut at 120 characters."""
+    """10,000 lines in three languages, each cut at 100 characters."""
     wanted = {"wikipedia/plain.txt": 4000, "wikipedia/zh.txt": 2000, "wikipedia/fr.txt": 2000, "sst2/train.tsv": 6000}
     lines: list[str] = []
     for name, count in wanted.items():
         with shared_data(name).open(encoding="utf-8") as stream:
-            lines += [line.rstrip("\n")[:120] for line in itertools.islice(stream, count)]
+            lines += [line.rstrip("\n")[:100] for line in itertools.islice(stream, count)]
     assert len(lines) >= 10_000
     return lines[-10_000:]
-
-
-@cache
-def both(name: str) -> tuple[Tokenizer, Any]:
-    folder = shared_fixture(f"vocab/{name}")
-    return Tokenizer.load(folder), CLASSES[name].from_pretrained(str(folder))
 
 
 def differing(ours: Tokenizer, theirs: Any, texts: list[str]) -> list[str]:

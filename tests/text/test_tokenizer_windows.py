@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import transformers
+from references import both
 from small_tokenizers import KINDS, SENTENCES, small
 
-from conftest import shared_fixture
 from kinfolk.errors import InputError
-from kinfolk.text.tokenizer import Tokenizer
 
 LONG = " ".join(SENTENCES)
 PAIR = (SENTENCES[0], LONG)
-NAMES = ("bert-base-uncased", "roberta-base", "xlnet-base-cased")
-CLASSES = (transformers.BertTokenizer, transformers.RobertaTokenizer, transformers.XLNetTokenizer)
-REFERENCES = pytest.mark.parametrize(("name", "reference"), list(zip(NAMES, CLASSES, strict=True)))
+REFERENCES = pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "xlnet-base-cased"])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -44,9 +40,8 @@ def test_one_window_is_the_plain_encoding(kind: str):
 
 @REFERENCES
 @pytest.mark.parametrize("stride", [0, 9])
-def test_windows_are_those_of_the_reference(name: str, reference: type, stride: int):
-    folder = shared_fixture(f"vocab/{name}")
-    ours, theirs = Tokenizer.load(folder), reference.from_pretrained(str(folder))
+def test_windows_are_those_of_the_reference(name: str, stride: int):
+    ours, theirs = both(name)
     options = {"max_length": 48, "stride": stride, "return_overflowing_tokens": True, "return_token_type_ids": True}
     for text, cut in (((LONG,), "only_first"), (PAIR, "only_second")):
         expected = theirs(*text, truncation=cut, **options)
@@ -56,9 +51,8 @@ def test_windows_are_those_of_the_reference(name: str, reference: type, stride: 
 
 
 @REFERENCES
-def test_fit_cuts_as_the_reference_does(name: str, reference: type):
-    folder = shared_fixture(f"vocab/{name}")
-    ours, theirs = Tokenizer.load(folder), reference.from_pretrained(str(folder))
+def test_fit_cuts_as_the_reference_does(name: str):
+    ours, theirs = both(name)
     for text in ((LONG,), PAIR, PAIR[::-1], (SENTENCES[0], SENTENCES[1]), ("", LONG)):
         for size in (5, 6, 17, 32, 33, 10_000):
             found, kept, total = ours.fit(text if len(text) == 2 else text[0], size)

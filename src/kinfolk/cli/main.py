@@ -87,6 +87,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and give its exit code."""
     with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.simplefilter("default")
         warnings.showwarning = functools.partial(show_warning, warnings.showwarning)
         try:
             code = call(arguments)

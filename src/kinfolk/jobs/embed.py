@@ -128,7 +128,8 @@ def _run(
     choice = settings.layers
     if trace is not None:
         model(tokens, trace)
-        return choice.combine(trace.packed) if trace.wants_hidden else model(tokens), tokens.layout
+        if trace.wants_hidden:
+            return choice.combine(trace.packed), tokens.layout
     if len(choice.numbers) == 1:
         return model(tokens, depth=choice.depth), tokens.layout
     layers = Trace(attention=False)

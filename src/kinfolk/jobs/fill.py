@@ -56,11 +56,13 @@ def fill_masks(
     context: int = 512,
 ) -> list[list[Filled]]:
     """For each mask of the text, from left to right, its best guesses; other masks stay masked meanwhile."""
-    ids = _checked(model, tokenizer, text, top, pieces, context)
+    if not isinstance(text, str) or isinstance(words, str):
+        raise InputError("fill takes one text, and words as a list")
+    ids = _checked(model, tokenizer, text, top, pieces)
     places = [place for place, number in enumerate(ids) if number == tokenizer.mask_id]
     found = []
     for number, place in enumerate(places):
-        filler = _Filler(model, tokenizer, ids, place)
+        filler = _Filler(model, tokenizer, ids, place, context)
         if words is not None:
             guesses = [filler.score(_word_pieces(tokenizer, word, filler.starts_text)) for word in words]
         else:
@@ -70,7 +72,7 @@ def fill_masks(
     return found
 
 
-def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: int, context: int) -> list[int]:
+def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: int) -> list[int]:
     if "masked_lm" not in model.heads:
         raise MissingHeadError(
             "this checkpoint has no masked-LM head, so it cannot fill masks; load one that was saved with it "
@@ -83,16 +85,14 @@ def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: in
     ids = tokenizer.encode(text).ids
     if tokenizer.mask_id not in ids:
         raise InputError(f"the text has no {tokenizer.special['mask']}: put it where the word is missing")
-    if len(ids) + pieces - 1 > context:
-        raise InputError(f"the text has {len(ids):,} tokens, the model reads {context:,}: shorten it around the mask")
     return ids
 
 
 class _Filler:
     """Guesses for one mask."""
 
-    def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], place: int):
-        self.model, self.tokenizer, self.ids, self.place = model, tokenizer, ids, place
+    def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], place: int, context: int):
+        self.model, self.tokenizer, self.ids, self.place, self.context = model, tokenizer, ids, place, context
         self.starts_text = place <= 1
 
     def search(self, count: int, top: int, whole: bool) -> list[_Guess]:
@@ -125,6 +125,10 @@ class _Filler:
         assert self.tokenizer.mask_id is not None
         before, after = self.ids[: self.place], self.ids[self.place + 1 :]
         rows = [[*before, *prefix, *[self.tokenizer.mask_id] * (count - len(prefix)), *after] for prefix in prefixes]
+        if len(rows[0]) > self.context:
+            raise InputError(
+                f"the text has {len(rows[0]):,} tokens, the model reads {self.context:,}: shorten it around the mask"
+            )
         with torch.inference_mode():
             tokens = packed(self.model, rows, [])
             hidden = self.model(tokens)

@@ -75,6 +75,8 @@ class Encoder:
         """
         settings = self.embed_settings(layers, pool, normalize, on_long)
         single = isinstance(texts, str | tuple)
+        if not isinstance(texts, Iterable):
+            raise InputError(f"expected a text, a pair or a collection of texts, found a {type(texts).__name__}")
         source: Iterable[Text] = [texts] if single else texts  # type: ignore[list-item]
         found = list(embed_chunks(self.model, self.tokenizer, source, settings, trace))
         if settings.pool == "none":

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinfolk.errors import TooLongError
+from kinfolk.errors import InputError, TooLongError
 from kinfolk.text.tokenizer import Encoding, Text, Tokenizer
 
 ON_LONG = ("window", "cut", "error")
@@ -62,7 +62,10 @@ def pieces(
         if len(encoding) <= size:
             found.append(Piece(number, encoding, (0, len(encoding))))
         elif on_long == "window":
-            found += window_pieces(tokenizer, text, number, size)
+            try:
+                found += window_pieces(tokenizer, text, number, size)
+            except InputError as error:  # a pair whose shorter text already fills the window
+                raise InputError(f"text {first + number}: {error}") from None
         elif on_long == "cut":
             kept_encoding, kept, total = tokenizer.fit(text, size)
             cut.texts, cut.kept, cut.dropped = cut.texts + 1, cut.kept + kept, cut.dropped + total - kept

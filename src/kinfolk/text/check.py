@@ -58,6 +58,10 @@ def _text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_STRING
 
 
+def _some_text(value: Any) -> bool:
+    return _text(value) and value != ""
+
+
 def _text_or_none(value: Any) -> bool:
     return value is None or _text(value)
 
@@ -99,7 +103,7 @@ COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
         },
         **{name: {} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")},
         "Strip": {"strip_left": _flag, "strip_right": _flag},
-        "Prepend": {"prepend": _text},
+        "Prepend": {"prepend": _some_text},  # an empty one makes the library panic
         "Replace": REPLACE,
         "Precompiled": {"precompiled_charsmap": _anything},
         "Sequence": {"normalizers": _anything},
@@ -128,7 +132,7 @@ COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
         "BPEDecoder": {"suffix": _text},
         "Fuse": {},
         "ByteFallback": {},
-        "Strip": {"content": _letter, "start": _number(LONGEST_STRING), "stop": _number(LONGEST_STRING)},
+        "Strip": {"content": _letter, "start": _number(LONGEST_STRING), "stop": _number(0)},  # more may panic
         "Replace": REPLACE,
         "Sequence": {"decoders": _anything},
     },

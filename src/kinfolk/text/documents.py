@@ -176,5 +176,8 @@ def assemble(
         "post_processor": post_processor(recipe, roles, tokens),
         "model": model,
     }
-    names = {"model_input_names": WITH_SEGMENTS if recipe.segments else WITHOUT_SEGMENTS}
-    return Source(document, {role: token for role, token in roles.items() if token in tokens}, names | settings, where)
+    habits = {
+        "model_input_names": WITH_SEGMENTS if recipe.segments else WITHOUT_SEGMENTS,
+        "padding_side": "left" if recipe.pads_left else "right",
+    }
+    return Source(document, {role: token for role, token in roles.items() if token in tokens}, habits | settings, where)

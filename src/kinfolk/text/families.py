@@ -48,6 +48,7 @@ class Recipe:
     lowercase: bool = True  # unless tokenizer_config.json says otherwise
     word_end: str = ""  # the first GPT marks the last piece of a word
     segments: bool = True  # do models of the family read segments?
+    pads_left: bool = False  # XLNet looks back from the end
     quotes: bool = False  # `` and '' become ", and accents go
     strips_always: bool = False  # XLNet's reference strips accents even under keep_accents
 
@@ -60,7 +61,7 @@ RECIPES = {
     "gpt2": Recipe(dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>"), segments=False),
     "openai-gpt": Recipe({"unk": "<unk>"}, word_end="</w>", segments=False),
     "albert": Recipe(ALBERT_ROLES, BERT_LAYOUT, quotes=True),
-    "xlnet": Recipe(XLNET_ROLES, XLNET_LAYOUT, lowercase=False, quotes=True, strips_always=True),
+    "xlnet": Recipe(XLNET_ROLES, XLNET_LAYOUT, lowercase=False, pads_left=True, quotes=True, strips_always=True),
     "sentencepiece": Recipe({"unk": "<unk>", "bos": "<s>", "eos": "</s>", "pad": "<pad>"}, lowercase=False),
 }
 RELATIVES = {"electra": "bert", "mobilebert": "bert", "ernie": "bert", "nezha": "bert", "longformer": "roberta"}

@@ -9,7 +9,7 @@ from kinfolk.errors import TokenizerError
 
 MOST_TOKENS = 4_000_000
 MOST_ADDED = 100_000
-LONGEST_TOKEN = 2_000  # characters; public vocabularies hold runs of blanks or dashes of a few hundred
+LONGEST_TOKEN = 512  # characters; the longest in public vocabularies are runs of blanks or dashes
 
 
 def check_model(model: dict[str, Any], where: str) -> dict[str, int]:

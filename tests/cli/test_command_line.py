@@ -1,0 +1,100 @@
+"""Every command explains itself; a fault is one line and exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from conftest import Command
+from kinfolk import __version__
+from kinfolk.cli import main
+
+COMMANDS = ("embed", "fill-mask", "search", "tokenize", "info", "convert")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_an_example(command: Command, name: str) -> None:
+    ended = command(name, "--help")
+    assert ended.code == 0
+    assert ended.out.rstrip().splitlines()[-1].startswith(f"    kinfolk {name} ")
+    assert f"  {name} " in command("--help").out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_options_of_an_example_exist(command: Command, name: str) -> None:
+    help_text, _, example = command(name, "--help").out.partition("Example")
+    assert all(word in help_text for word in example.split() if word.startswith("--"))
+
+
+def test_help_of_a_command_imports_nothing_heavy() -> None:
+    heavy = ["torch", "numpy", "tokenizers", "safetensors", "huggingface_hub", "rich"]
+    code = f"""
+import sys
+from kinfolk.cli.main import run
+for command in {COMMANDS}:
+    assert run([command, "--help"]) == 0
+print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
+"""
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert finished.stderr.strip() == "[]"
+
+
+def test_the_version_is_told(command: Command) -> None:
+    assert command("--version").out == f"kinfolk {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("embd",), ("embed",), ("info", "--jsn"), ("search", "--model", "demo", "--index", "i", "q", "--top", "0")],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_two(command: Command, arguments: tuple[str, ...]) -> None:
+    ended = command(*arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert "Error: " in ended.err
+
+
+def test_a_fault_of_the_user_is_one_line(command: Command, tmp_path: Path) -> None:
+    ended = command("tokenize", "--model", tmp_path / "no/such/folder", "a")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith("kinfolk: ")
+    assert ended.err.count("\n") == 1
+
+
+def test_an_interrupt_is_exit_code_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kinfolk.jobs.find.find_model", interrupt)
+    assert command("tokenize", "--model", "demo", "a").code == 130
+
+
+def test_a_reader_that_leaves_early_is_no_fault(minilm: Path) -> None:
+    line = [sys.executable, "-m", "kinfolk", "tokenize", "--model", str(minilm), "word " * 20_000]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith("token")
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=60) == main.BROKEN_PIPE
+
+
+def test_warnings_of_libraries_stay_away_and_ours_are_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kinfolk.jobs.windows import CutWarning
+
+    def warn(arguments: object) -> int:
+        warnings.warn("a library's", FutureWarning, stacklevel=1)
+        warnings.warn(CutWarning(1, 2, 3), stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(main, "call", warn)
+    monkeypatch.setattr(sys, "warnoptions", [])
+    assert main.run([]) == 0
+    assert capsys.readouterr().err == "kinfolk: 1 texts were cut: 2 of their tokens kept, 3 dropped\n"

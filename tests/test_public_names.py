@@ -1,0 +1,47 @@
+"""What users may rely on: the public names, and that folders saved by earlier versions still load."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kinfolk
+
+SAVED = Path(__file__).parent / "saved"
+
+
+def test_the_public_names_are_these() -> None:
+    assert kinfolk.__all__ == ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "load"]
+    assert dir(kinfolk) == sorted(kinfolk.__all__)
+    assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)
+
+
+def test_the_verbs_and_their_arguments_are_these() -> None:
+    verbs = {
+        name: list(inspect.signature(verb).parameters)[1:]
+        for name, verb in inspect.getmembers(kinfolk.Encoder, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert verbs == {
+        "embed": ["texts", "layers", "pool", "normalize", "on_long", "trace"],
+        "embed_settings": ["layers", "pool", "normalize", "on_long"],
+        "embed_stream": ["texts", "settings"],
+        "embed_width": ["settings"],
+        "fill": ["text", "top", "pieces", "words"],
+        "next_sentence": ["first", "second"],
+        "save": ["folder"],
+        "sentence_order": ["first", "second"],
+        "to": ["device"],
+    }
+    assert list(inspect.signature(kinfolk.load).parameters) == ["name_or_path", "device", "allow_pickle"]
+
+
+@pytest.mark.parametrize("folder", sorted(path.name for path in SAVED.iterdir()))
+def test_a_folder_saved_by_an_earlier_version_gives_the_same_vectors(folder: str) -> None:
+    model = kinfolk.load(SAVED / folder / "model", device="cpu")
+    expected = np.load(SAVED / folder / "vectors.npy")
+    texts = (SAVED / folder / "texts.txt").read_text(encoding="utf-8").splitlines()
+    assert np.abs(model.embed(texts) - expected).max() < 1e-6

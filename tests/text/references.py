@@ -1,0 +1,28 @@
+"""transformers' tokenizers and ours, built from the same vocabulary files, once per run."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import transformers
+
+from conftest import shared_fixture
+from kinfolk.text.tokenizer import Tokenizer
+
+CLASSES = {
+    "bert-base-uncased": transformers.BertTokenizer,
+    "bert-base-cased": transformers.BertTokenizer,
+    "bert-base-chinese": transformers.BertTokenizer,
+    "roberta-base": transformers.RobertaTokenizer,
+    "gpt2": transformers.GPT2Tokenizer,
+    "openai-gpt": transformers.OpenAIGPTTokenizer,
+    "albert-base": transformers.AlbertTokenizer,
+    "xlnet-base-cased": transformers.XLNetTokenizer,
+}
+
+
+@cache
+def both(name: str) -> tuple[Tokenizer, Any]:
+    folder = shared_fixture(f"vocab/{name}")
+    return Tokenizer.load(folder), CLASSES[name].from_pretrained(str(folder))

@@ -1,0 +1,114 @@
+"""Learning vocabularies: the size asked for, the same every time, and an error when the corpus cannot give it."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_tokenizers import KINDS, SENTENCES, SIZES, small
+
+from kinfolk.errors import InputError
+from kinfolk.text.learn import learn
+
+LEARN_ALL = """
+import hashlib
+from small_tokenizers import KINDS, small
+for kind in KINDS:
+    print(hashlib.sha256(small(kind).to_json().encode()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_vocabulary_has_the_size_asked_for(kind: str):
+    assert small(kind).vocabulary_size == SIZES[kind]
+
+
+def test_the_same_corpus_gives_the_same_vocabulary_in_every_process():
+    here = [hashlib.sha256(small(kind).to_json().encode()).hexdigest() for kind in KINDS]
+    for _ in range(2):
+        command = [sys.executable, "-c", LEARN_ALL]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+        assert run.stdout.split() == here
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_iterator_teaches_as_much_as_a_list(kind: str):
+    again = learn(kind, iter(SENTENCES * 3), SIZES[kind])
+    assert again.to_json() == small(kind).to_json()
+
+
+def test_special_tokens_come_first_in_their_published_order():
+    first = {kind: [small(kind).token_of(number) for number in range(5)] for kind in KINDS}
+    assert first["wordpiece"] == first["bpe"] == first["unigram"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert first["byte_bpe"] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+def test_texts_are_laid_out_as_the_family_does():
+    pair = ("the boat", "the mill")
+    bert = small("wordpiece").encode(pair)
+    assert [token for token in bert.tokens if token.startswith("[")] == ["[CLS]", "[SEP]", "[SEP]"]
+    assert set(bert.segments) == {0, 1}
+    roberta = small("byte_bpe").encode(pair)
+    assert [token for token in roberta.tokens if token.startswith("<")] == ["<s>", "</s>", "</s>", "</s>"]
+    assert set(roberta.segments) == {0}
+
+
+def test_other_special_tokens_can_be_asked_for():
+    roles = {"unk": "<?>", "cls": "<start>", "sep": "<end>", "mask": "<hole>", "pad": "<nil>"}
+    for kind in KINDS:
+        ours = learn(kind, SENTENCES, 300 if kind != "unigram" else 120, specials=roles)
+        assert ours.special == roles
+        assert ours.encode("the <hole> boat").tokens[0] == "<start>"
+        assert ours.mask_id in ours.encode("the <hole> boat").ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_lower_case_is_an_option(kind: str):
+    size = SIZES[kind]
+    lower, cased = (learn(kind, SENTENCES * 3, size, lowercase=choice) for choice in (True, False))
+    assert lower.encode("THE BOAT").ids == lower.encode("the boat").ids
+    assert cased.encode("THE BOAT").ids != cased.encode("the boat").ids
+
+
+def test_bytes_spell_everything():
+    ours = small("byte_bpe")
+    for text in ("猫 ☂ ẞ", "👩‍👩‍👧‍👦", "\0\x10"):
+        assert ours.decode(ours.encode(text).ids) == text
+        assert ours.unk_id not in ours.encode(text).ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_corpus_that_is_too_small_is_refused(kind: str):
+    with pytest.raises(InputError, match=r"the corpus \(12 texts\) supports \d+ pieces, not vocabulary_size=30000"):
+        learn(kind, SENTENCES, 30_000)
+    with pytest.raises(InputError, match=r"is too small: letters and special tokens alone are \d+"):
+        learn(kind, SENTENCES, 20)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
+def test_an_empty_corpus_is_refused(kind: str):
+    for texts in ([], ["", " "]):
+        with pytest.raises(InputError, match="the corpus"):
+            learn(kind, texts, 300)
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(InputError, match="kind='words' is not known"):
+        learn("words", SENTENCES, 300)
+    with pytest.raises(InputError, match="text 2 of the corpus is not a text but int"):
+        learn("bpe", ["a", 2], 300)  # type: ignore[list-item]
+    with pytest.raises(InputError, match="collection of texts"):
+        learn("bpe", "one text", 300)
+    with pytest.raises(InputError, match="must be more than the 5 special tokens"):
+        learn("bpe", SENTENCES, 5)
+    with pytest.raises(InputError, match="lacks the roles sep, unk"):
+        learn("bpe", SENTENCES, 300, specials={"cls": "[CLS]"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_strange_texts_do_not_stop_the_learning(kind: str):
+    strange = ["\ud800 lone", "\0", "\n\n", "river" * 2_000, "a\r\nb"]
+    assert learn(kind, [*SENTENCES * 3, *strange], SIZES[kind]).vocabulary_size == SIZES[kind]

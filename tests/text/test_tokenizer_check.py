@@ -1,0 +1,139 @@
+"""A tokenizer.json that could do harm never reaches the library."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_tokenizers import KINDS, SENTENCES, small
+
+from kinfolk.errors import TokenizerError
+from kinfolk.text.check import check
+from kinfolk.text.tokenizer import Tokenizer
+
+EVIL = {"type": "Split", "pattern": {"Regex": "(a*)*b"}, "behavior": "Removed", "invert": False}
+GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaaaaaaaa"}
+ENDLESS = {"type": "Replace", "pattern": {"String": ""}, "content": ""}
+
+
+def document(kind: str = "wordpiece") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(small(kind).to_json())["tokenizer"]
+    return copy.deepcopy(content)
+
+
+def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        inner: Any = content
+        for step in path[:-1]:
+            inner = inner[step]
+        inner[path[-1]] = value
+
+    return change
+
+
+FAULTS = {
+    "a hostile pattern": (put("pre_tokenizer", value=EVIL), "not among the known ones"),
+    "a broken pattern": (put("pre_tokenizer", value={**EVIL, "pattern": {"Regex": "("}}), "not among the known ones"),
+    "a growing text": (put("normalizer", value=GROWING), "longer text"),
+    "an empty pattern": (put("normalizer", value=ENDLESS), "malformed pattern"),
+    "an empty prefix": (put("normalizer", value={"type": "Prepend", "prepend": ""}), "impossible prepend"),
+    "a deep strip": (put("decoder", value={"type": "Strip", "content": "a", "start": 0, "stop": 9}), "impossible stop"),
+    "a hidden pattern": (put("decoder", value={"type": "Sequence", "decoders": [EVIL]}), "not known"),
+    "an unknown component": (put("normalizer", "type", value="BertNormaliser"), 'did you mean "BertNormalizer"'),
+    "an unknown field": (put("normalizer", "lower", value=True), "unknown field"),
+    "a wrong kind": (put("normalizer", "lowercase", value="yes"), "impossible lowercase"),
+    "an unknown entry": (put("modle", value={}), 'did you mean "model"'),
+    "endless words": (put("model", "max_input_chars_per_word", value=10**9), "impossible max_input_chars"),
+    "a missing unknown token": (put("model", "unk_token", value="[NONE]"), "not in the vocabulary"),
+    "a negative id": (put("model", "vocab", "the", value=-1), "impossible length or id"),
+    "a huge id": (put("model", "vocab", "the", value=2**40), "impossible length or id"),
+    "a shared id": (put("model", "vocab", "the", value=0), "share one id"),
+    "no vocabulary": (put("model", "vocab", value={}), "vocabulary is not an object"),
+    "a colliding added token": (put("added_tokens", 0, "id", value=7), "collides"),
+    "a floating added token": (put("added_tokens", 0, value={"id": 9000, "content": "x"}), "malformed added token"),
+    "a foreign template id": (
+        put("post_processor", "special_tokens", "[CLS]", "ids", value=[9]),
+        "another id than the vocabulary",
+    ),
+    "an undeclared token": (put("post_processor", "special_tokens", value={}), "undeclared"),
+    "a text used twice": (put("post_processor", "pair", value=[{"Sequence": {"id": "A", "type_id": 0}}] * 2), "once"),
+    "a far segment": (put("post_processor", "single", 0, "SpecialToken", "type_id", value=99), "malformed step"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_harmful_entry_is_refused_in_one_line(name: str):
+    change, message = FAULTS[name]
+    content = document()
+    change(content)
+    with pytest.raises(TokenizerError, match=message) as caught:
+        check(content, "tokenizer.json")
+    assert str(caught.value).startswith("tokenizer.json: ")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_we_write_passes(kind: str):
+    check(document(kind), "tokenizer.json")
+
+
+def test_sequences_may_not_be_nested_without_end():
+    content, nested = document(), {"type": "Lowercase"}
+    for _ in range(10):
+        nested = {"type": "Sequence", "normalizers": [nested]}
+    content["normalizer"] = nested
+    with pytest.raises(TokenizerError, match="nested too deeply"):
+        check(content, "tokenizer.json")
+    content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100}
+    with pytest.raises(TokenizerError, match="more than 32"):
+        check(content, "tokenizer.json")
+
+
+def test_merges_must_be_made_of_known_tokens():
+    for merge in (["zz", "q"], ["a"], "a b c", 7, [1, 2]):
+        content = document("bpe")
+        content["model"]["merges"][3] = merge
+        with pytest.raises(TokenizerError, match="merge 3"):
+            check(content, "tokenizer.json")
+
+
+def test_pieces_need_finite_scores_and_a_known_unknown():
+    for number, entry in ((2, ["a", "b"]), (2, ["a"]), (2, ["", 1.0])):
+        content = document("unigram")
+        content["model"]["vocab"][number] = entry
+        with pytest.raises(TokenizerError, match="piece 2 is not"):
+            check(content, "tokenizer.json")
+    content = document("unigram")
+    content["model"]["unk_id"] = 10_000
+    with pytest.raises(TokenizerError, match="outside the vocabulary"):
+        check(content, "tokenizer.json")
+
+
+def test_a_normalisation_table_that_points_outside_itself_is_refused():
+    content = document("unigram")
+    step = content["normalizer"]["normalizers"][-1]
+    table = base64.b64decode(step["precompiled_charsmap"])
+    for place in range(4, 2004, 8):
+        broken = table[:place] + b"\xff\xff\xff\x7f" + table[place + 4 :]
+        step["precompiled_charsmap"] = base64.b64encode(broken).decode()
+        with pytest.raises(TokenizerError, match="points outside itself"):
+            check(content, "tokenizer.json")
+
+
+def test_an_old_file_without_a_model_type_loads(tmp_path: Path):
+    for kind in KINDS:
+        content = document(kind)
+        del content["model"]["type"]
+        (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+        again = Tokenizer.load(tmp_path)
+        assert [again.encode(text).ids for text in SENTENCES] == [small(kind).encode(text).ids for text in SENTENCES]
+
+
+def test_dropout_is_switched_off():
+    content = document("bpe")
+    content["model"]["dropout"] = 0.9
+    assert check(content, "tokenizer.json")["model"]["dropout"] is None
