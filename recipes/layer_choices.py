@@ -82,7 +82,8 @@ def write(name: str, found: dict[tuple[str, str], np.ndarray], controls: dict[st
     parts = [
         f"Accuracy in per cent of a logistic regression on the vectors of the first {ROWS:,} sentences of SST-2 "
         f"(train), mean ± standard deviation over {FOLDS} stratified folds (seed {SEED}). C = 1; vectors as they come, "
-        "not scaled; the model is not fine-tuned. Rows are layers, columns are poolings.",
+        "not scaled; the model is not fine-tuned. Rows are layers, columns are poolings. Below the first layer the "
+        'first token is the same in every text: "first" with "first" is the share of the larger class.',
         table(["layers", *POOLS], rows),
         table(["beside it", "accuracy"], [[control, _cell(scores)] for control, scores in controls.items()]),
         f"What it shows: the best choice is {_named(best)} ({found[best].mean():.1f}), the worst {_named(worst)} "

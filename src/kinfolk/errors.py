@@ -61,6 +61,10 @@ class MissingHeadError(KinfolkError):
     """The checkpoint does not carry the part that the verb needs."""
 
 
+class TrainingError(KinfolkError):
+    """A training run cannot go on."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint for a message: `; did you mean "hidden_size"?`, or nothing when no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

@@ -104,9 +104,9 @@ def test_a_trace_changes_nothing_and_keeps_the_order_of_the_texts(encoder: Encod
 
 @pytest.mark.parametrize("wrong", [None, ("a", "b", "c"), 1.5, b"bytes", ["a"], ("a", None), {}], ids=str)
 def test_a_wrong_text_is_named_by_its_position(encoder: Encoder, wrong: Any) -> None:
-    with pytest.raises(InputError, match="^text 2 is a .* expected a string, or a tuple of two$"):
+    with pytest.raises(InputError, match=r"^text 2 is a .* expected a string, or a tuple of two$"):
         encoder.embed(["fine", ("also", "fine"), wrong])
-    with pytest.raises(InputError, match="^text 2050 is a "):
+    with pytest.raises(InputError, match=r"^text 2050 is a "):
         encoder.embed(["fine"] * 2050 + [wrong])
 
 

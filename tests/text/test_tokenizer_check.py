@@ -133,6 +133,14 @@ def test_an_old_file_without_a_model_type_loads(tmp_path: Path):
         assert [again.encode(text).ids for text in SENTENCES] == [small(kind).encode(text).ids for text in SENTENCES]
 
 
+def test_special_tokens_may_not_be_placed_twice(tmp_path: Path):
+    content = document()
+    content["post_processor"] = {"type": "Sequence", "processors": [content["post_processor"]] * 2}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match="more than once"):
+        Tokenizer.load(tmp_path)
+
+
 def test_dropout_is_switched_off():
     content = document("bpe")
     content["model"]["dropout"] = 0.9

@@ -47,13 +47,16 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
     max_length = limits.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 3):
         raise ConfigError(f"{folder}/sentence_bert_config.json: max_seq_length={str(max_length)[:60]} makes no sense")
-    pool = _read_pool(folder, str(steps[1].get("path", "")))
-    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, _prompt(folder))
+    prompt = _prompt(folder)
+    pool = _read_pool(folder, str(steps[1].get("path", "")), prompt)
+    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt)
 
 
-def _read_pool(folder: Path, name: str) -> str:
+def _read_pool(folder: Path, name: str, prompt: str) -> str:
     path = inside(folder, f"{name}/config.json")
     settings = read_object(path)
+    if prompt and settings.get("include_prompt") is False:
+        raise ConfigError(f"{path}: leaving the prompt out of the pooling (include_prompt) is not supported")
     if isinstance(settings.get("pooling_mode"), str):  # the newer layout names the mode
         chosen = [settings["pooling_mode"]]
         if chosen[0] in PUBLIC_POOLS:
@@ -70,7 +73,7 @@ def _prompt(folder: Path) -> str:
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     if default is None:
         return ""
-    if not isinstance(prompts, dict) or not isinstance(prompts.get(default), str):
+    if not isinstance(prompts, dict) or not isinstance(default, str) or not isinstance(prompts.get(default), str):
         raise ConfigError(f"{folder}/config_sentence_transformers.json: no prompt is called {str(default)[:60]!r}")
     return str(prompts[default])
 

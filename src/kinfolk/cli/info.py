@@ -9,6 +9,7 @@ import typer
 
 from kinfolk.cli.options import AllowPickle, Json
 from kinfolk.cli.output import print_json, print_table, visible
+from kinfolk.errors import FolderError
 
 if TYPE_CHECKING:
     from kinfolk.jobs.info import FolderInfo, PresetInfo, Relative, Sizes
@@ -40,6 +41,8 @@ def info(
     if name == DEMO or Path(name).is_dir():
         folder = describe_folder(find_model(name), allow_pickle)
         print_json(as_json(folder)) if json else show_folder(folder)
+    elif "/" in name:
+        raise FolderError(f"{name}: no such folder; published models are told by a plain name, as bert-base-uncased is")
     else:
         preset = describe_preset(name)
         print_json(as_json(preset)) if json else show_preset(preset)

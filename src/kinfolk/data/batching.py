@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
@@ -32,3 +33,76 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     source = iter(items)
     while chunk := list(islice(source, size)):
         yield chunk
+
+
+class StepPlan:
+    """Which items each training step sees: a pure function of (seed, step), so a run can go on anywhere.
+
+    Every epoch is a new shuffle, cut into stretches of fifty batches; each stretch is sorted by length, so that
+    neighbours are alike, cut into batches of at most `most_items` items and `most_tokens` tokens, and the batches are
+    shuffled again.
+    """
+
+    STRETCH = 50
+
+    def __init__(self, lengths: Sequence[int], seed: int, most_items: int, most_tokens: int | None = None):
+        self.lengths = lengths
+        self.seed = seed
+        self.most_items = most_items
+        self.most_tokens = most_tokens
+        self._ends: list[int] = []  # the first step after each epoch, as far as known
+        self._epoch: tuple[int, list[list[int]]] = (-1, [])
+
+    def epoch(self, number: int) -> list[list[int]]:
+        """The batches of one epoch."""
+        if self._epoch[0] != number:
+            self._epoch = (number, self._make(number))
+        return self._epoch[1]
+
+    def place(self, step: int) -> tuple[int, int]:
+        """(epoch, number of the batch in it) of a step."""
+        number = 0
+        start = 0
+        while True:
+            if len(self._ends) == number:
+                self._ends.append(start + len(self.epoch(number)))
+            if step < self._ends[number]:
+                return number, step - start
+            start = self._ends[number]
+            number += 1
+
+    def batch(self, step: int) -> list[int]:
+        """Numbers of the items of one step."""
+        epoch, place = self.place(step)
+        return self.epoch(epoch)[place]
+
+    def steps(self, epochs: float) -> int:
+        """How many steps so many epochs have."""
+        whole = int(epochs)
+        for number in range(whole):
+            self.place(self._ends[number - 1] if number else 0)
+        steps = self._ends[whole - 1] if whole else 0
+        return steps + round((epochs - whole) * len(self.epoch(whole))) if epochs > whole else steps
+
+    def _make(self, number: int) -> list[list[int]]:
+        draw = random.Random(f"{self.seed} epoch {number}")
+        order = list(range(len(self.lengths)))
+        draw.shuffle(order)
+        batches: list[list[int]] = []
+        for stretch in chunks(order, self.STRETCH * self.most_items):
+            batches += self._cut(sorted(stretch, key=self.lengths.__getitem__))
+        draw.shuffle(batches)
+        return batches
+
+    def _cut(self, ordered: list[int]) -> Iterator[list[int]]:
+        batch: list[int] = []
+        tokens = 0
+        for item in ordered:
+            full = self.most_tokens is not None and tokens + self.lengths[item] > self.most_tokens
+            if batch and (full or len(batch) == self.most_items):
+                yield batch
+                batch, tokens = [], 0
+            batch.append(item)
+            tokens += self.lengths[item]
+        if batch:
+            yield batch

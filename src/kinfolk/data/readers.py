@@ -55,7 +55,7 @@ def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
         wanted = column or COLUMN
         return (row[wanted] for row in read_rows(path, wanted))
     if column is not None:
-        raise DataError(f"{path}: only {', '.join(TABLES)} files have columns, so there is no column {column!r}")
+        raise DataError(f'{_name(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
     return read_lines(path)
 
 
@@ -72,7 +72,7 @@ def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]
     """The rows of a .csv, .tsv or .jsonl file; in each of them `column` is a string."""
     kind = Path(path).suffix.lower()
     if kind not in TABLES:
-        raise DataError(f"{_name(path)}: a column can be read from {', '.join(TABLES)} files only")
+        raise DataError(f'{_name(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
     problems = Problems(_name(path))
     lines = _lines(path, problems)
     rows = _json_rows(lines, column, problems) if kind == ".jsonl" else _table_rows(lines, kind, column, problems)

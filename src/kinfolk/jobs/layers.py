@@ -52,7 +52,7 @@ def choose_layers(wanted: str | int | Sequence[int], layers: int) -> LayerChoice
     """
     if isinstance(wanted, str):
         return _named(choose("layers", wanted, NAMES), layers)
-    numbers = [wanted] if isinstance(wanted, int) else list(wanted) if isinstance(wanted, Sequence) else []
+    numbers = [wanted] if isinstance(wanted, int) else [*wanted] if isinstance(wanted, list | tuple | range) else []
     if not numbers or not all(type(number) is int and 0 <= number <= layers for number in numbers):
         raise InputError(f"layers={wanted!r}: this model has layers 0 (embedding output) to {layers}")
     return LayerChoice(tuple(numbers))

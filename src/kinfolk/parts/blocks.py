@@ -16,7 +16,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from kinfolk.parts.attention import Attention
-from kinfolk.parts.kernels import ActivatedLinear, Bias
+from kinfolk.parts.kernels import ActivatedLinear, Bias, add
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
@@ -65,8 +65,8 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
-        hidden = self.attention_norm(hidden + self.dropout(self.attention(hidden, bound, bias, trace)))
-        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))  # type: ignore[no-any-return]
+        hidden = self.attention_norm(add(hidden, self.dropout(self.attention(hidden, bound, bias, trace))))
+        return self.feed_forward_norm(add(hidden, self.dropout(self.feed_forward(hidden))))  # type: ignore[no-any-return]
 
 
 class Stack(nn.Module):

@@ -12,7 +12,7 @@ from functools import cache
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinfolk.parts.scopes import Bound, Group
 from kinfolk.parts.tables import Linear
@@ -85,6 +85,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 
+# The same in the memory of their input: a fresh block of that size costs more than the activation itself.
+IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": torch.ops.aten.gelu_,
+    "gelu_tanh": lambda hidden: torch.ops.aten.gelu_(hidden, approximate="tanh"),
+    "relu": torch.relu_,
+    "tanh": torch.tanh_,
+    "silu": lambda hidden: F.silu(hidden, inplace=True),
+}
+
 # Activations that oneDNN computes inside the matrix product, as (name, algorithm).
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
@@ -97,15 +106,18 @@ class ActivatedLinear(Linear):
         self.activation = activation
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if self.activation in FUSED and hidden.requires_grad is False and _can_fuse(hidden) and not _learning(self):
+        if torch.is_grad_enabled():
+            return ACTIVATIONS[self.activation](super().forward(hidden))
+        if self.activation in FUSED and _can_fuse(hidden):
             name, algorithm = FUSED[self.activation]
             fused: Tensor = torch.ops.mkldnn._linear_pointwise(hidden, self.weight, self.bias, name, [], algorithm)
             return fused
-        return ACTIVATIONS[self.activation](super().forward(hidden))
+        return IN_PLACE[self.activation](super().forward(hidden))
 
 
-def _learning(module: nn.Module) -> bool:
-    return torch.is_grad_enabled() and any(weight.requires_grad for weight in module.parameters())
+def add(hidden: Tensor, change: Tensor) -> Tensor:
+    """hidden + change; where no gradient is wanted, in the memory of `change`, which must be fresh."""
+    return hidden + change if torch.is_grad_enabled() else change.add_(hidden)
 
 
 def _can_fuse(hidden: Tensor) -> bool:

@@ -7,159 +7,15 @@ strings or stand in a list of published ones; sizes are bounded. What passes can
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kinfolk.errors import TokenizerError, first_few, nearest
 from kinfolk.text.charsmap import check_charsmap
-from kinfolk.text.vocabulary import MOST_TOKENS, check_added, check_model
+from kinfolk.text.components import COMPONENTS, KNOWN_PATTERNS, LONGEST_STRING, NESTED, number
+from kinfolk.text.vocabulary import check_added, check_model
 
 MOST_COMPONENTS = 32
 DEEPEST = 3
-LONGEST_WORD = 256  # WordPiece tries every piece of a word: its cost is the cube of this (BERT: 100)
-LONGEST_STRING = 100
-
-KNOWN_PATTERNS = frozenset(
-    {
-        r" {2,}",
-        r"\s+",
-        r"\s",
-        r" ",
-        r"\n",
-        r"\d",
-        r"\p{N}",
-        r"\p{N}{1,3}",
-        r"[0-9]",
-        r"[\r\n]",
-        # GPT-2, RoBERTa
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        r"(?:'s|'t|'re|'ve|'m|'ll|'d)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        # CLIP
-        r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-        # cl100k and its relatives
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
-        r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    }
-)
-
-BEHAVIOURS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
-Kind = Callable[[Any], bool]
-
-
-def _flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-def _flag_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
-def _text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST_STRING
-
-
-def _some_text(value: Any) -> bool:
-    return _text(value) and value != ""
-
-
-def _text_or_none(value: Any) -> bool:
-    return value is None or _text(value)
-
-
-def _letter(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 1
-
-
-def _number(most: int) -> Kind:
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-
-
-def _one_of(*names: str) -> Kind:
-    return lambda value: value in names
-
-
-def _anything(value: Any) -> bool:
-    return True  # looked at separately
-
-
-METASPACE: dict[str, Kind] = {
-    "replacement": _letter,
-    "prepend_scheme": _one_of("always", "never", "first"),
-    "split": _flag,
-    "add_prefix_space": _flag,
-    "str_rep": _letter,
-}
-BYTE_LEVEL: dict[str, Kind] = {"add_prefix_space": _flag, "trim_offsets": _flag, "use_regex": _flag}
-REPLACE: dict[str, Kind] = {"pattern": _anything, "content": _text}
-
-# room in the file -> component -> its fields; fields that hold further components have the same name in every file
-COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
-    "normalizer": {
-        "BertNormalizer": {
-            "clean_text": _flag,
-            "handle_chinese_chars": _flag,
-            "strip_accents": _flag_or_none,
-            "lowercase": _flag,
-        },
-        **{name: {} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")},
-        "Strip": {"strip_left": _flag, "strip_right": _flag},
-        "Prepend": {"prepend": _some_text},  # an empty one makes the library panic
-        "Replace": REPLACE,
-        "Precompiled": {"precompiled_charsmap": _anything},
-        "Sequence": {"normalizers": _anything},
-    },
-    "pre_tokenizer": {
-        **{name: {} for name in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "UnicodeScripts")},
-        "ByteLevel": BYTE_LEVEL,
-        "Metaspace": METASPACE,
-        "Punctuation": {"behavior": _one_of(*BEHAVIOURS)},
-        "Digits": {"individual_digits": _flag},
-        "CharDelimiterSplit": {"delimiter": _letter},
-        "Split": {"pattern": _anything, "behavior": _one_of(*BEHAVIOURS), "invert": _flag},
-        "Sequence": {"pretokenizers": _anything},
-    },
-    "post_processor": {
-        "ByteLevel": BYTE_LEVEL,
-        "BertProcessing": {"sep": _anything, "cls": _anything},
-        "RobertaProcessing": {"sep": _anything, "cls": _anything, "trim_offsets": _flag, "add_prefix_space": _flag},
-        "TemplateProcessing": {"single": _anything, "pair": _anything, "special_tokens": _anything},
-        "Sequence": {"processors": _anything},
-    },
-    "decoder": {
-        "ByteLevel": BYTE_LEVEL,
-        "Metaspace": METASPACE,
-        "WordPiece": {"prefix": _text, "cleanup": _flag},
-        "BPEDecoder": {"suffix": _text},
-        "Fuse": {},
-        "ByteFallback": {},
-        "Strip": {"content": _letter, "start": _number(LONGEST_STRING), "stop": _number(0)},  # more may panic
-        "Replace": REPLACE,
-        "Sequence": {"decoders": _anything},
-    },
-    "model": {
-        "WordPiece": {
-            "vocab": _anything,
-            "unk_token": _text,
-            "continuing_subword_prefix": _text,
-            "max_input_chars_per_word": _number(LONGEST_WORD),
-        },
-        "BPE": {
-            "vocab": _anything,
-            "merges": _anything,
-            "dropout": _anything,
-            "unk_token": _text_or_none,
-            "continuing_subword_prefix": _text_or_none,
-            "end_of_word_suffix": _text_or_none,
-            "fuse_unk": _flag,
-            "byte_fallback": _flag,
-            "ignore_merges": _flag,
-        },
-        "Unigram": {"vocab": _anything, "unk_id": _number(MOST_TOKENS), "byte_fallback": _flag},
-        "WordLevel": {"vocab": _anything, "unk_token": _text},
-    },
-}
-NESTED = {"normalizers": "normalizer", "pretokenizers": "pre_tokenizer", "processors": "post_processor"}
-NESTED["decoders"] = "decoder"
 ROOMS = ("version", "truncation", "padding", "added_tokens", *COMPONENTS)
 
 
@@ -210,14 +66,14 @@ class _Walk:
         name = found["type"]
         self.seen += 1
         if name not in kinds:
-            raise TokenizerError(f"{self.where}: {room} {name[:40]!r} is not known{nearest(name, kinds)}")
+            raise TokenizerError(f"{self.where}: {room} {name[:40]!r} is not known{nearest(name[:40], kinds)}")
         if self.seen > MOST_COMPONENTS or depth > DEEPEST:
             raise TokenizerError(f"{self.where}: more than {MOST_COMPONENTS} {room} components, or nested too deeply")
         for field, value in found.items():
             if field == "type":
                 continue
             if field not in kinds[name]:
-                hint = nearest(field, kinds[name])
+                hint = nearest(field[:40], kinds[name])
                 raise TokenizerError(f"{self.where}: {room} {name} has an unknown field {field[:40]!r}{hint}")
             if not kinds[name][field](value):
                 raise TokenizerError(f"{self.where}: {room} {name} has an impossible {field}: {str(value)[:40]!r}")
@@ -264,8 +120,8 @@ class _Walk:
                 isinstance(ids, list) and isinstance(tokens, list) and 0 < len(ids) == len(tokens) <= MOST_COMPONENTS
             ):
                 raise TokenizerError(f"{self.where}: the template's special token {name[:40]!r} is malformed")
-            for token, number in zip(tokens, ids, strict=True):
-                self.special([token, number])
+            for pair in zip(tokens, ids, strict=True):
+                self.special(list(pair))
         for kind, texts in (("single", ["A"]), ("pair", ["A", "B"])):
             self.steps(found.get(kind), texts, specials)
 
@@ -278,7 +134,7 @@ class _Walk:
             if not isinstance(step, dict) or len(step) != 1 or not {"Sequence", "SpecialToken"} & set(step):
                 raise TokenizerError(f"{self.where}: the template has a step that is neither text nor special token")
             ((kind, value),) = step.items()
-            if not isinstance(value, dict) or set(value) != {"id", "type_id"} or not _number(15)(value["type_id"]):
+            if not isinstance(value, dict) or set(value) != {"id", "type_id"} or not number(15)(value["type_id"]):
                 raise TokenizerError(f"{self.where}: the template has a malformed step")
             if kind == "Sequence":
                 used.append(value["id"])

@@ -30,7 +30,9 @@ from kinfolk.text.spiece import parse_spiece
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
 KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram")
-LONGEST_RUN = 1_000  # characters without a blank; longer ones are cut, since every merge walks through every word
+LONGEST_RUN = (
+    100  # characters without a blank; longer ones are cut: no piece should be that long, and merging walks words
+)
 IN_ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask")  # gives both families their published order
 SUPPORTED = re.compile(r"<= (\d+)\.")  # how sentencepiece says that a corpus supports fewer pieces
 REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that letters alone need more

@@ -19,7 +19,7 @@ def kept_settings(settings: dict[str, Any]) -> dict[str, Any]:
     length, names, side = (settings.get(name) for name in ("model_max_length", "model_input_names", "padding_side"))
     if isinstance(length, int | float) and not isinstance(length, bool) and 1 <= length < LARGEST_LENGTH:
         kept["model_max_length"] = int(length)
-    if isinstance(names, list) and all(isinstance(name, str) and len(name) < 100 for name in names):
+    if isinstance(names, list) and all(isinstance(name, str) and name.isidentifier() for name in names):
         kept["model_input_names"] = names
     return {**kept, "padding_side": side} if side in ("left", "right") else kept
 

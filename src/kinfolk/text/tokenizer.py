@@ -42,6 +42,8 @@ class Tokenizer:
         self.kind: str = document["model"]["type"]  # WordPiece, BPE, Unigram or WordLevel
         self._library: Any = _build(document, source.where)
         self._layout = read_layout(document.get("post_processor"))
+        if any(self._layout.specials(pair) != self._library.num_special_tokens_to_add(pair) for pair in (False, True)):
+            raise TokenizerError(f"{source.where}: its post_processor places special tokens more than once")
         self._settings = kept_settings(source.settings)
         self._ids: dict[str, int] = self._library.get_vocab(with_added_tokens=True)
         self._tokens = {number: token for token, number in self._ids.items()}

@@ -1,0 +1,141 @@
+"""Hidden words: the reference's numbers for single pieces, the product rule for words of several."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.jobs.loaded import Encoder, load
+from tiny_folders import write_folder
+
+TEXT = "The [MASK] sleeps in the sun."
+
+
+@pytest.fixture(scope="module")
+def theirs(five_layers: Path) -> Any:
+    return transformers.pipeline("fill-mask", model=str(five_layers), device="cpu", top_k=7)
+
+
+def their_log_probability(theirs: Any, text: str, pieces: list[int]) -> float:
+    """log P(p_1) + log P(p_2 | p_1) + …, masks for what is still to come; the text's one mask is widened."""
+    mask = theirs.tokenizer.mask_token_id
+    ids = theirs.tokenizer(text)["input_ids"]
+    place = ids.index(mask)
+    total = 0.0
+    for step, piece in enumerate(pieces):
+        row = [*ids[:place], *pieces[:step], *[mask] * (len(pieces) - step), *ids[place + 1 :]]
+        with torch.no_grad():
+            scores = theirs.model(torch.tensor([row])).logits[0, place + step]
+        total += float(scores.log_softmax(-1)[piece])
+    return total
+
+
+def test_single_pieces_have_the_probabilities_of_the_reference(encoder: Encoder, theirs: Any) -> None:
+    found, expected = encoder.fill(TEXT, top=7), theirs(TEXT)
+    assert [guess.word for guess in found] == [entry["token_str"] for entry in expected]
+    assert [guess.probability for guess in found] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
+    assert [guess.score for guess in found] == pytest.approx([guess.probability for guess in found])
+    assert found[0].text == TEXT.replace("[MASK]", found[0].word)
+
+
+def test_each_of_several_masks_is_guessed_while_the_others_stay(encoder: Encoder, theirs: Any) -> None:
+    text = "[MASK] cats [MASK] in the [MASK]."
+    found, expected = encoder.fill(text, top=7), theirs(text)
+    for guesses, entries in zip(found, expected, strict=True):
+        assert [guess.word for guess in guesses] == [entry["token_str"] for entry in entries]
+        assert [guess.probability for guess in guesses] == pytest.approx(
+            [entry["score"] for entry in entries], abs=1e-6
+        )
+    assert found[1][0].text == f"[MASK] cats {found[1][0].word} in the [MASK]."
+
+
+def test_byte_level_pieces_have_the_probabilities_of_the_reference(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "roberta", "roberta", "ForMaskedLM", "byte_bpe")
+    theirs = transformers.pipeline("fill-mask", model=str(folder), device="cpu", top_k=7)
+    found, expected = load(folder).fill("The<mask> sleeps.", top=7), theirs("The<mask> sleeps.")
+    assert [guess.probability for guess in found] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
+    assert [guess.word for guess in found if guess.word.isalpha()] == [
+        entry["token_str"].strip() for entry in expected if entry["token_str"].strip().isalpha()
+    ]
+
+
+def test_longer_words_are_whole_and_have_the_product_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
+    found = encoder.fill(TEXT, top=20, pieces=3)
+    assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
+    counts = set()
+    for guess in found:
+        assert " " not in guess.word
+        assert not guess.word.startswith(("##", "["))
+        spelt = encoder.tokenizer.encode(guess.word, specials=False).ids
+        count = round(math.log(guess.probability) / math.log(guess.score))
+        counts.add(count)
+        if len(spelt) == count:  # a word may also be spelt in more pieces than the tokenizer would take
+            expected = their_log_probability(theirs, TEXT, spelt)
+            assert math.log(guess.probability) == pytest.approx(expected, abs=1e-4)
+            assert guess.score == pytest.approx(math.exp(expected / count), abs=1e-6)
+    assert {2, 3} <= counts
+
+
+def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, theirs: Any) -> None:
+    size, tokenizer = encoder.tokenizer.vocabulary_size, encoder.tokenizer
+    found = encoder.fill(TEXT, top=size, pieces=2)
+    first, mask = tokenizer.encode(TEXT).ids, tokenizer.mask_id
+    place = first.index(mask)
+    starts = [number for number in range(size) if tokenizer.starts_word(number)]
+    inside = [number for number in range(size) if tokenizer.token_of(number).startswith("##")]
+    with torch.no_grad():
+        rows = torch.tensor([[*first[:place], piece, mask, *first[place + 1 :]] for piece in starts])
+        second = theirs.model(rows).logits[:, place + 1].log_softmax(-1)
+        hidden = torch.tensor([[*first[:place], mask, mask, *first[place + 1 :]]])
+        best = theirs.model(hidden).logits[0, place].log_softmax(-1)[starts] + second[:, inside].max(-1).values
+    two_pieces = max(guess.probability for guess in found if guess.score > guess.probability * 1.0001)
+    assert math.log(two_pieces) == pytest.approx(float(best.max()), abs=1e-4)
+
+
+def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
+    words = ["cat", "bees", "mountain", "q"]
+    found = encoder.fill(TEXT, words=words)
+    assert sorted(guess.word for guess in found) == sorted(words)
+    for guess in found:
+        pieces = encoder.tokenizer.encode(guess.word, specials=False).ids
+        expected = their_log_probability(theirs, TEXT, pieces)
+        assert guess.score == pytest.approx(math.exp(expected / len(pieces)), abs=1e-6)
+    assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
+    assert encoder.fill(TEXT, words=words, top=1) == found[:1]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("no mask here", {}, r"the text has no \[MASK\]"),
+        (TEXT, {"top": 0}, "top must be at least 1"),
+        (TEXT, {"pieces": 9}, "pieces from 1 to 8"),
+        (TEXT, {"words": "cat"}, "words as a list"),
+        ((TEXT, TEXT), {}, "fill takes one text"),
+        (None, {}, "fill takes one text"),
+        (TEXT, {"words": ["日本"]}, "cannot be spelt"),
+        (TEXT, {"words": [""]}, "cannot be spelt"),
+        (TEXT * 20, {}, r"the model reads 60: shorten it around the mask"),
+        ("a " * 57 + "[MASK]", {"words": ["mountain"]}, "the model reads 60"),
+        ("a " * 57 + "[MASK]", {"pieces": 2}, "the model reads 60"),
+    ],
+)
+def test_a_wrong_question_is_answered_in_one_line(encoder: Encoder, text: Any, options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        encoder.fill(text, **options)
+
+
+def test_a_checkpoint_without_the_head_says_which_one_it_needs(encoder: Encoder) -> None:
+    encoder = Encoder(
+        type(encoder.model)(encoder.model.family, encoder.model.config, {}, True, False), encoder.tokenizer
+    )
+    with pytest.raises(MissingHeadError, match=r"no masked-LM head.*BertForMaskedLM"):
+        encoder.fill(TEXT)
+    with pytest.raises(MissingHeadError, match="no next-sentence head"):
+        encoder.next_sentence("a", "b")

@@ -1,0 +1,64 @@
+"""Larger published weights, MPNet and a Chinese BERT, against the libraries they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+
+from kinfolk.demo import passages
+from kinfolk.errors import WeightsError
+from kinfolk.jobs.loaded import load
+from weights import m3e_small, mpnet
+
+THREE = ["A cat sits on the mat.", "A kitten rests on a rug.", "Stock prices fell sharply."]
+CHINESE = ["猫坐在垫子上。", "一只小猫躺在地毯上。", "股价大幅下跌。", "", "KINFOLK 是一个语言模型的家族 2024。" * 12]
+WORDS = " ".join(passages()).split()
+TEXTS = [*THREE, "", *(" ".join(WORDS[: 12 * count]) for count in range(1, 20))]  # up to about 300 tokens
+
+
+@pytest.mark.slow
+def test_mpnet_has_the_published_cosines_and_the_vectors_of_sentence_transformers() -> None:
+    folder = mpnet()
+    ours = load(folder, device="cpu").embed(TEXTS, on_long="error")
+    assert float(ours[0] @ ours[1]) == pytest.approx(0.6649, abs=5e-5)
+    assert float(ours[0] @ ours[2]) == pytest.approx(-0.0125, abs=5e-5)
+    expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_mpnet_is_saved_for_the_other_libraries(tmp_path: Path) -> None:
+    encoder = load(mpnet(), device="cpu")
+    folder = encoder.save(tmp_path / "saved")
+    theirs = SentenceTransformer(str(folder), device="cpu").encode(TEXTS[:6])
+    np.testing.assert_allclose(encoder.embed(TEXTS[:6]), theirs, rtol=0, atol=1e-6)
+    _, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values())
+
+
+@pytest.mark.slow
+def test_a_chinese_bert_in_a_pickle_is_opened_on_request_only() -> None:
+    folder = m3e_small()
+    with pytest.raises(WeightsError, match="allow_pickle=True"):
+        load(folder)
+    encoder = load(folder, device="cpu", allow_pickle=True)
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, ours in zip(CHINESE, encoder.embed(CHINESE, pool="none"), strict=True):
+        given = tokenizer(text, return_tensors="pt")
+        assert given["input_ids"][0].tolist() == encoder.tokenizer.encode(text).ids
+        with torch.no_grad():
+            expected = model(**given).last_hidden_state[0].numpy()
+        np.testing.assert_allclose(ours.vectors, expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_converted_pickle_needs_no_permission_any_more(tmp_path: Path) -> None:
+    encoder = load(m3e_small(), device="cpu", allow_pickle=True)
+    again = load(encoder.save(tmp_path / "saved"), device="cpu")
+    assert np.array_equal(again.embed(CHINESE), encoder.embed(CHINESE))
