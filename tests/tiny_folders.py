@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+
+from safetensors.torch import load_file, save_file
 
 from kinfolk.demo import passages
 from kinfolk.text.learn import learn
@@ -18,3 +21,16 @@ def write_folder(
     their_model(case, suffix, **settings).save_pretrained(folder)
     learn(kind, passages(), 320).save(folder)
     return folder
+
+
+def change_config(folder: Path, **settings: Any) -> None:
+    """Set some of the public settings."""
+    found = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps(found))
+
+
+def change_weights(folder: Path, changes: dict[str, Any]) -> None:
+    """Add or replace tensors; None removes one."""
+    tensors = load_file(folder / "model.safetensors") | changes
+    kept = {name: tensor.clone() for name, tensor in tensors.items() if tensor is not None}
+    save_file(kept, folder / "model.safetensors")

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import json
 import resource
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from kinfolk.errors import ConfigError, FolderError, KinfolkError, TokenizerError, WeightsError
 from kinfolk.jobs.loaded import load
-from tiny_folders import write_folder
+from tiny_folders import change_config, change_weights
 
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 MOST_MEMORY = 500 * 2**20
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("models") / "good", num_hidden_layers=2)
-
-
-@pytest.fixture
-def folder(good: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(good, tmp_path / "model"))
 
 
 @pytest.fixture(autouse=True)
@@ -46,18 +34,6 @@ def refused(folder: Path, kind: type[KinfolkError], message: str, **options: Any
         load(folder, device="cpu", **options)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
-
-
-def change_config(folder: Path, **settings: Any) -> None:
-    found = json.loads((folder / "config.json").read_text()) | settings
-    (folder / "config.json").write_text(json.dumps(found))
-
-
-def change_weights(folder: Path, **changes: Any) -> None:
-    """Replace tensors (dots written as __); None removes one."""
-    tensors = load_file(folder / "model.safetensors")
-    tensors |= {name.replace("__", "."): tensor for name, tensor in changes.items()}
-    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, folder / "model.safetensors")
 
 
 def test_the_folder_without_a_fault_loads(folder: Path) -> None:
@@ -95,7 +71,7 @@ def test_a_truncated_file_is_named(folder: Path, name: str, kept: float) -> None
         ({"architectures": ["BertLMHeadModel"]}, 'architecture "BertLMHeadModel" is not one kinfolk reads'),
         ({"architectures": "BertModel"}, "architectures is not a list of names"),
         ({"architectures": [["BertModel"]]}, "architectures is not a list of names"),
-        ({"is_decoder": True}, "is_decoder=True is not supported"),
+        ({"is_decoder": True}, "is_decoder='True' is not supported"),
         ({"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
         ({"hidden_act": "mish"}, "unknown activation 'mish'"),
         ({"hidden_act": ["gelu"]}, "unknown activation"),
@@ -117,12 +93,12 @@ def test_a_misspelt_setting_is_named_with_the_right_spelling(folder: Path) -> No
     refused(folder, ConfigError, r'config\.json: unknown setting "hiden_size"; did you mean "hidden_size"\?')
 
 
+HUGE = [10**12, 10**9, 10**400, 2**24]
+WRONG = [-1, 1.5, "16", True, [16], {}]
 SIZES = ["num_hidden_layers", "hidden_size", "vocab_size", "intermediate_size", "max_position_embeddings"]
 
 
-@pytest.mark.parametrize(
-    "size", [10**12, 10**9, 10**400, -1, 1.5, "16", True, [16], {}, 2**24], ids=lambda size: str(size)[:9]
-)
+@pytest.mark.parametrize("size", [*HUGE, *WRONG], ids=lambda size: str(size)[:9])
 @pytest.mark.parametrize("name", SIZES)
 def test_a_hostile_size_is_refused_before_memory_is_taken(folder: Path, name: str, size: Any) -> None:
     change_config(folder, **{name: size})
@@ -147,10 +123,15 @@ def test_as_many_layers_as_are_allowed_are_refused_by_the_weights(folder: Path) 
     ],
 )
 def test_a_wrong_tensor_is_named(folder: Path, changes: dict[str, Any], message: str) -> None:
-    change_weights(folder, **changes)
+    change_weights(folder, changes)
     refused(folder, WeightsError, message)
 
 
+def test_a_head_that_reads_the_pooler_is_refused_without_one(folder: Path) -> None:
+    change_weights(folder, dict.fromkeys(("bert.pooler.dense.weight", "bert.pooler.dense.bias")))
+    refused(folder, WeightsError, "the next_sentence head reads the pooler's output, but there is no pooler")
+
+
 def test_finite_numbers_whose_sum_overflows_are_no_fault(folder: Path) -> None:
-    change_weights(folder, **{QUERY: torch.full((16, 16), 3e38)})
+    change_weights(folder, {QUERY: torch.full((16, 16), 3e38)})
     load(folder, device="cpu")

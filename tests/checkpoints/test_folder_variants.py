@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from kinfolk.checkpoints.folder import read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.shards import write_sharded
 from kinfolk.errors import WeightsError
 from tiny import CASES, batch_for, both, close, one_by_one, our_model, ragged, their_model
+from tiny_folders import change_config
 
 Tensors = dict[str, Tensor]
 MASKED = "cls.predictions"
@@ -27,11 +27,6 @@ def rewrite(folder: Path, change: Callable[[Tensors], Tensors]) -> None:
     """The folder's weights under other names."""
     tensors = change(load_file(folder / "model.safetensors"))
     save_file({name: tensor.clone() for name, tensor in tensors.items()}, folder / "model.safetensors")
-
-
-def set_config(folder: Path, **settings: Any) -> None:
-    found = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(found | settings))
 
 
 def check(theirs: Any, folder: Path, case: str = "bert") -> None:
@@ -65,7 +60,7 @@ def test_a_body_is_read_with_its_prefix_and_without(case: str, tmp_path: Path) -
     theirs, ours = both(case, "Model", tmp_path)
     prefix = ours.family.prefix
     for architectures in ([type(theirs).__name__], None, [ours.family.heads["masked_lm"].architecture]):
-        set_config(tmp_path, architectures=architectures)
+        change_config(tmp_path, architectures=architectures)
         assert our_model(tmp_path).state_dict().keys() == ours.state_dict().keys()
     rewrite(tmp_path, lambda tensors: {f"{prefix}.{name}": tensor for name, tensor in tensors.items()})
     again = our_model(tmp_path).state_dict()
@@ -124,9 +119,20 @@ def test_duplicates_that_differ_are_what_the_reference_computes_with(tmp_path: P
 
 def test_an_untied_head_without_its_table_is_refused(tmp_path: Path) -> None:
     both("bert", "ForMaskedLM", tmp_path)
-    set_config(tmp_path, tie_word_embeddings=False)
+    change_config(tmp_path, tie_word_embeddings=False)
     with pytest.raises(WeightsError, match=rf"missing 1 tensors: {MASKED}\.decoder\.weight"):
         read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_read_and_written_as_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    theirs = their_model("bert", "ForMaskedLM").to(dtype)
+    theirs.save_pretrained(tmp_path / "theirs")
+    write_checkpoint(tmp_path / "ours", read_checkpoint(tmp_path / "theirs"))
+    loaded = transformers.BertForMaskedLM.from_pretrained(tmp_path / "ours")
+    assert loaded.dtype == torch.float32
+    check(theirs.double(), tmp_path / "ours")
+    check(loaded.double(), tmp_path / "theirs")
 
 
 def test_a_pickle_is_read_on_request_and_written_as_safetensors(tmp_path: Path) -> None:

@@ -97,7 +97,11 @@ def _build(
     pooler = any(name.startswith(f"{_prefix(family, names)}pooler.") for name in names)
     own_table = "masked_lm" in heads and (not _tied(public) or family.heads["masked_lm"].keys["table"] in names)
     with torch.device("meta"):
-        return Model(family, config, heads, pooler, own_table)
+        model = Model(family, config, heads, pooler, own_table)
+    for name, built in model.heads.items():
+        if built.reads == "pooled" and not pooler:
+            raise WeightsError(f"{tensors.where}: the {name} head reads the pooler's output, but there is no pooler")
+    return model
 
 
 def _has_head(head: Head, names: dict[str, str]) -> bool:
@@ -189,6 +193,8 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     write_sharded(folder, tensors)
     settings = checkpoint.public | model.config.to_public()
     settings |= {"model_type": model.family.name, "architectures": [architecture(model)]}
+    settings.pop("torch_dtype", None)  # the old name; a stale one would make readers round the weights
+    settings["dtype"] = str(next(iter(state.values())).dtype).removeprefix("torch.")
     if "masked_lm" in model.heads:
         settings["tie_word_embeddings"] = model.heads["masked_lm"].table is None
     write_json(folder / "config.json", dict(sorted(settings.items())))

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from kinfolk.errors import FolderError, HubError
+from kinfolk.errors import FolderError, HubError, InputError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 READ = (
@@ -27,14 +27,20 @@ NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 
 def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
     """The folder that holds the model."""
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        return path
+    if not isinstance(name_or_path, str | Path):
+        raise InputError(f"expected a folder or a hub name, found a {type(name_or_path).__name__}")
     name = str(name_or_path)
-    if path.exists():
+    try:
+        path = Path(name).expanduser()
+        if path.is_dir():
+            return path
+        is_file = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long for the system, or nobody's home
+        raise FolderError(f"{name[:80]!r}: no such folder ({str(error)[:80]!r})") from None
+    if is_file:
         raise FolderError(f"{path} is a file; give the folder that holds config.json")
     if not NAME.fullmatch(name):
-        raise FolderError(f"{path}: no such folder")
+        raise FolderError(f"{name[:200]!r}: no such folder")
     return _fetch(name, allow_pickle)
 
 

@@ -6,7 +6,7 @@ next chunk is tokenised while this one is computed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -71,17 +71,31 @@ def embed_chunks(
         ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
         return pieces(tokenizer, ready, settings.size, settings.on_long, cut, first)
 
-    with ThreadPoolExecutor(1) as pool:
-        numbered = zip(count(), chunks(texts, CHUNK_TEXTS), strict=False)
-        waiting = None
-        for number, chunk in numbered:
-            coming = (pool.submit(prepare, number, chunk), len(chunk))
-            if waiting is not None:
-                yield _compute(model, waiting[0].result(), waiting[1], settings, trace)
-            waiting = coming
-        if waiting is not None:
-            yield _compute(model, waiting[0].result(), waiting[1], settings, trace)
+    for parts, number in _ahead(prepare, chunks(texts, CHUNK_TEXTS)):
+        yield _compute(model, parts, number, settings, trace)
     cut.report()
+
+
+def _ahead(
+    prepare: Callable[[int, list[Text]], list[Piece]], source: Iterator[list[Text]]
+) -> Iterator[tuple[list[Piece], int]]:
+    """Prepared chunks and their sizes, the next one in the making while this one is used."""
+    this = next(source, None)
+    if this is None:
+        return
+    parts = prepare(0, this)
+    following = next(source, None)
+    if following is None:  # a thread would only cost time
+        yield parts, len(this)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        for number in count(1):
+            if following is None:
+                yield parts, len(this)
+                return
+            waiting = pool.submit(prepare, number, following)
+            yield parts, len(this)
+            parts, this, following = waiting.result(), following, next(source, None)
 
 
 def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:

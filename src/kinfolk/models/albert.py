@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from kinfolk.errors import ConfigError
 from kinfolk.models.bert import Bert, masked_head, pooled_head, span_head, token_head
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import SharedStack
@@ -40,10 +41,16 @@ class AlbertConfig(EncoderConfig):
         "groups": "num_hidden_groups",
     }
     fixed: ClassVar[dict[str, Any]] = EncoderConfig.fixed | {"inner_group_num": 1}
+    unsaid: ClassVar[dict[str, Any]] = {"width": 4096, "heads": 64, "inner_width": 16_384}  # the xxlarge size
 
     @property
     def table_width(self) -> int:
         return self.embedding_width
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.embedding_width < 1 or self.groups < 1:
+            raise ConfigError("embedding_width and groups must be at least 1")
 
 
 class Albert(Bert):

@@ -41,6 +41,7 @@ class Config:
 
     hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one
     fixed: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
+    unsaid: ClassVar[dict[str, Any]] = {}  # what a public file means by leaving a setting out, where that is not ours
 
     @classmethod
     def make(cls, **settings: Any) -> Self:
@@ -62,13 +63,15 @@ class Config:
         """Read a public config.json. Names we do not know are left alone unless they look like a misspelling."""
         for name, value in cls.fixed.items():
             if name in public and public[name] not in (value, None):
-                raise ConfigError(f"{where}: {name}={public[name]!r} is not supported here (only {value!r} is)")
+                found = str(public[name])[:60]
+                raise ConfigError(f"{where}: {name}={found!r} is not supported here (only {value!r} is)")
         ours = {theirs: name for name, theirs in cls.hf_names.items()}
         _refuse_misspelt(public, list(ours), where)
-        settings = {ours[name]: value for name, value in public.items() if name in ours and value is not None}
+        given = {ours[name]: value for name, value in public.items() if name in ours and value is not None}
+        settings = cls.unsaid | given
         activation = settings.get("activation")
         if activation is not None:
-            if activation not in PUBLIC_ACTIVATIONS:
+            if not isinstance(activation, str) or activation not in PUBLIC_ACTIVATIONS:
                 raise ConfigError(f"{where}: unknown activation {str(activation)[:80]!r}")
             settings["activation"] = PUBLIC_ACTIVATIONS[activation]
         try:
@@ -294,3 +297,20 @@ def count_parameters(family: Family, config: EncoderConfig, pooler: bool = True)
 def describe_heads(family: Family) -> str:
     """The family's heads, for a message."""
     return first_few(family.heads, most=9)
+
+
+def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tuple[Model, list[str]]:
+    """The same body under a new head of so many labels; with the names of all weights that start at random.
+
+    The pooler is kept where the head reads it and made anew where the checkpoint had none.
+    """
+    head = model.family.heads[name].build(model.config, labels)
+    pooled = head.reads == "pooled"
+    fresh = Model(model.family, model.config, {name: labels}, pooler=pooled, own_table=False)
+    initialise(fresh, model.config.initial_deviation, seed)
+    kept = model.state_dict()
+    started = [tensor for tensor in fresh.state_dict() if not (tensor.startswith("body.") and tensor in kept)]
+    fresh.load_state_dict(
+        {tensor: kept[tensor] for tensor in fresh.state_dict() if tensor not in started}, strict=False
+    )
+    return fresh.to(model.device), started

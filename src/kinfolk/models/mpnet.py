@@ -11,7 +11,7 @@ Paper: Song et al. 2020, "MPNet: Masked and Permuted Pre-training for Language U
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.bert import Bert, span_head, token_head
@@ -31,6 +31,7 @@ class MPNetConfig(RobertaConfig):
     hf_names: ClassVar[dict[str, str]] = {
         name: theirs for name, theirs in RobertaConfig.hf_names.items() if name != "segments"
     } | {"distance_buckets": "relative_attention_num_buckets"}
+    unsaid: ClassVar[dict[str, Any]] = {"positions": 512, "norm_epsilon": 1e-12}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,6 +12,7 @@ Paper: Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -29,6 +30,8 @@ class RobertaConfig(EncoderConfig):
     segments: int = 1
     norm_epsilon: float = 1e-5
     pad_id: int = 1
+
+    unsaid: ClassVar[dict[str, Any]] = {"positions": 512, "segments": 2, "norm_epsilon": 1e-12}
 
     @property
     def first_position(self) -> int:

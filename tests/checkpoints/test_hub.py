@@ -1,0 +1,94 @@
+"""Hub names are served from the cache when offline; paths never become names."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+
+from kinfolk.checkpoints.hub import locate
+from kinfolk.errors import FolderError, HubError, InputError
+from kinfolk.jobs.loaded import load
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def store(cache: Path, name: str, folder: Path) -> Path:
+    """Put a folder's files into the cache as the hub's library does: links into a folder of blobs."""
+    place = cache / f"models--{name.replace('/', '--')}"
+    snapshot = place / "snapshots" / COMMIT
+    for made in (snapshot, place / "blobs", place / "refs"):
+        made.mkdir(parents=True)
+    (place / "refs" / "main").write_text(COMMIT)
+    for file in folder.iterdir():
+        blob = place / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        blob.write_bytes(file.read_bytes())
+        (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
+    return snapshot
+
+
+def test_a_name_in_the_cache_is_served_without_network(good: Path, cache: Path) -> None:
+    snapshot = store(cache, "somebody/tiny", good)
+    assert locate("somebody/tiny") == snapshot
+    vectors = load("somebody/tiny", device="cpu").embed("A cat.")
+    assert np.array_equal(vectors, load(good, device="cpu").embed("A cat."))
+
+
+def test_a_link_out_of_the_cache_is_refused(good: Path, cache: Path, tmp_path: Path) -> None:
+    snapshot = store(cache, "somebody/tiny", good)
+    (snapshot / "config.json").unlink()
+    (tmp_path / "elsewhere.json").write_text("{}")
+    (snapshot / "config.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(FolderError, match="leaves the folder"):
+        load("somebody/tiny")
+
+
+def test_a_name_that_is_not_in_the_cache_says_that_it_is_offline(cache: Path) -> None:
+    with pytest.raises(HubError, match=r"offline mode is on \(HF_HUB_OFFLINE\) and no copy is in the cache"):
+        locate("somebody/unknown")
+
+
+WRONG = [
+    "./model",
+    "a/b/c",
+    "/no/such/folder",
+    "~/nothing here",
+    "~nobody-here/x",
+    "-x",
+    "a b",
+    "../up",
+    "x" * 5000,
+    "\0",
+]
+
+
+@pytest.mark.parametrize("name", WRONG, ids=lambda name: repr(name)[:20])
+def test_what_cannot_be_a_name_is_a_wrong_path(name: str, cache: Path) -> None:
+    with pytest.raises(FolderError, match="no such folder"):
+        locate(name)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"folder", ["folder"]], ids=repr)
+def test_what_is_neither_path_nor_name_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="expected a folder or a hub name"):
+        load(wrong)
+
+
+def test_an_existing_folder_is_a_path_even_when_it_looks_like_a_name(
+    good: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "somebody").mkdir()
+    (tmp_path / "somebody" / "tiny").symlink_to(good)
+    monkeypatch.chdir(tmp_path)
+    assert locate("somebody/tiny") == Path("somebody/tiny")

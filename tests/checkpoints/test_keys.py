@@ -1,0 +1,61 @@
+"""Tensor names in both directions from one table."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kinfolk.checkpoints.keys import Source, divide, modern, sources, translate
+from kinfolk.models.model import Family, Joined, Model
+from kinfolk.models.registry import families
+from tiny import randomise
+
+TABLE = {
+    "stack.blocks.{}.attention": "layer.{}.attention",
+    "stack.blocks.{}.attention.output": "layer.{}.out",
+    "stack.blocks.{}.qkv": Joined(("layer.{}.q", "layer.{}.k", "layer.{}.v")),
+    "bias": "cls.bias",
+}
+
+
+def test_the_longest_entry_wins_and_the_rest_is_kept() -> None:
+    assert translate("stack.blocks.11.attention.output.weight", TABLE) == Source(("layer.11.out.weight",))
+    assert translate("stack.blocks.2.attention.norm.bias", TABLE) == Source(("layer.2.attention.norm.bias",))
+    assert translate("bias", TABLE) == Source(("cls.bias",))
+
+
+def test_an_entry_ends_at_a_dot() -> None:
+    with pytest.raises(AssertionError, match="no entry for our own tensor biases"):
+        translate("biases", TABLE)
+
+
+def test_joined_tensors_are_stacked_and_cut_again() -> None:
+    source = translate("stack.blocks.0.qkv.weight", TABLE)
+    parts = [torch.full((2, 3), float(number)) for number in range(3)]
+    joined = source.join(parts)
+    assert joined[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    divided = source.divide(joined)
+    assert list(divided) == ["layer.0.q.weight", "layer.0.k.weight", "layer.0.v.weight"]
+    assert all(part.equal(found) for part, found in zip(parts, divided.values(), strict=True))
+
+
+def test_old_names_of_norms_are_made_new() -> None:
+    assert modern("bert.embeddings.LayerNorm.gamma") == "bert.embeddings.LayerNorm.weight"
+    assert modern("bert.embeddings.LayerNorm.beta") == "bert.embeddings.LayerNorm.bias"
+    assert modern("gamma.dense.weight") == "gamma.dense.weight"
+
+
+@pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
+def test_no_two_of_our_tensors_take_the_same_public_name(family: Family) -> None:
+    """Text and token classifiers aside: they share a name, and no checkpoint has both."""
+    sizes = {"vocabulary_size": 12, "width": 8, "heads": 2, "inner_width": 8, "positions": 8, "layers": 12}
+    for left_out in {"classify", "tag"}:
+        heads = {name: 2 for name in family.heads if name != left_out}
+        pooler = any(name.startswith("pooler") for name in family.keys)
+        state = randomise(Model(family, family.config.make(**sizes), heads, pooler, own_table=True)).state_dict()
+        places = sources(family, state, f"{family.prefix}.")
+        public = divide(state, places)
+        assert len(public) == sum(len(source.names) for source in places.values())
+        assert sum(tensor.numel() for tensor in public.values()) == sum(tensor.numel() for tensor in state.values())
+        again = {name: source.join([public[theirs] for theirs in source.names]) for name, source in places.items()}
+        assert all(tensor.equal(again[name]) for name, tensor in state.items())
