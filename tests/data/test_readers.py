@@ -8,15 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_files import written
 
 from kinfolk.data.readers import LONGEST_LINE, read_lines, read_rows, read_texts
 from kinfolk.errors import DataError, FolderError, KinfolkError
-
-
-def written(folder: Path, name: str, content: bytes | str) -> Path:
-    path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
 
 
 def fault(found: Iterator[object]) -> str:

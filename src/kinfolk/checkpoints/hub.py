@@ -33,7 +33,8 @@ def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
     try:
         path = Path(name).expanduser()
         if path.is_dir():
-            return path
+            trained = path / "model" / "config.json"  # a training run keeps its model in there
+            return path / "model" if trained.exists() and not (path / "config.json").exists() else path
         is_file = path.exists()
     except (OSError, RuntimeError, ValueError) as error:  # a name too long for the system, or nobody's home
         raise FolderError(f"{name[:80]!r}: no such folder ({str(error)[:80]!r})") from None

@@ -2,20 +2,22 @@
 
 Files are UTF-8 (a byte-order mark is removed), and only \\n or \\r\\n ends a line: U+2028 and its relatives are text.
 An empty line is an empty text; no row is dropped. From the first fault on nothing more is handed out: the rest of the
-file is only looked through, and the first faults are told together, each as file:line: reason.
+file is only looked through, and the first faults are told together, each as file:line: reason. Readers of labelled
+data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `Problems` allows some.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
-from kinfolk.errors import DataError, FolderError, first_few, nearest
+from kinfolk.errors import DataError, FolderError, InputError, first_few, nearest
 from kinfolk.files import parse_json, reading
 
 STDIN = "-"
@@ -23,25 +25,37 @@ TABLES = (".csv", ".tsv", ".jsonl")
 COLUMN = "text"  # of a table, unless the user names another
 MOST_PROBLEMS = 20
 LONGEST_LINE = 64 * 2**20  # a line beyond it is not text, and must not fill the memory
+ESCAPED = re.compile("[\udc80-\udcff]")  # what decoding makes of a byte that is not UTF-8
 
 
 class Problems:
-    """The first faults of a file."""
+    """The bad rows of a file: all are counted, the first are told. Up to `allowed` of them may be left out."""
 
-    def __init__(self, where: str):
+    def __init__(self, where: str, allowed: int | None = None):
+        if allowed is not None and allowed < 0:
+            raise InputError(f"max_bad_rows={allowed} is not a number of rows; use 0 or more")
         self.where = where
+        self.allowed = allowed
+        self.count = 0
         self.found: list[str] = []
 
-    def add(self, line: int, reason: str) -> None:
-        """Note a fault; the last one that fits ends the reading."""
-        self.found.append(f"{self.where}:{line}: {reason}")
-        if len(self.found) == MOST_PROBLEMS:
+    def add(self, place: int | str, reason: str) -> None:
+        """Note a bad row, by its line or another name; reading ends here when nothing more would be told."""
+        self.count += 1
+        if len(self.found) < MOST_PROBLEMS:
+            self.found.append(f"{self.where}:{place}: {reason}")
+        if self.count >= MOST_PROBLEMS:
             self.tell()
 
     def tell(self) -> None:
-        """Raise what was noted, if anything was."""
-        if self.found:
-            raise DataError("; ".join(self.found))
+        """Raise what was noted, if that is more than allowed."""
+        if self.count > (self.allowed or 0):
+            limit = "" if self.allowed is None else f"; correct them, or allow more than {self.allowed} (max_bad_rows)"
+            raise DataError("; ".join(self.found) + limit)
+
+    def stop(self, place: int | str, reason: str) -> NoReturn:
+        """Raise at once: after this fault no row can be judged."""
+        raise DataError("; ".join([*self.found[: MOST_PROBLEMS - 1], f"{self.where}:{place}: {reason}"]))
 
 
 def is_table(path: str | Path) -> bool:
@@ -62,7 +76,7 @@ def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, without their ends."""
     problems = Problems(_name(path))
-    for _, line in _lines(path, problems):
+    for _, line in numbered_lines(path, problems):
         if not problems.found:
             yield line
     problems.tell()
@@ -70,16 +84,40 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]]:
     """The rows of a .csv, .tsv or .jsonl file; in each of them `column` is a string."""
-    kind = Path(path).suffix.lower()
-    if kind not in TABLES:
+    if not is_table(path):
         raise DataError(f'{_name(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
     problems = Problems(_name(path))
-    lines = _lines(path, problems)
-    rows = _json_rows(lines, column, problems) if kind == ".jsonl" else _table_rows(lines, kind, column, problems)
-    for row in rows:
-        if not problems.found:
+    for number, row in numbered_rows(path, problems, column):
+        if not isinstance(row[column], str):
+            problems.add(number, f'"{column}" is {kind_of(row[column])}, expected a string')
+        elif not problems.found:
             yield row
     problems.tell()
+
+
+def numbered_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
+    """Lines without their ends, each with its number; one that is not UTF-8 is a problem."""
+    for number, line in escaped_lines(path):
+        fault = None if line.isascii() else ESCAPED.search(line)
+        if fault is None:
+            yield number, line
+        else:
+            problems.add(number, f"not UTF-8 text (byte {len(line[: fault.start()].encode()) + 1} of the line)")
+
+
+def numbered_rows(
+    path: str | Path, problems: Problems, column: str | None = None, header: Sequence[str] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows of a .csv, .tsv or .jsonl file, each with the number of its first line.
+
+    `column` must be there. `header` names the columns of a .csv or .tsv file whose first line is already a row.
+    """
+    kind = Path(path).suffix.lower()
+    if kind == ".jsonl":
+        return _json_rows(numbered_lines(path, problems), column, problems)
+    if kind == ".csv":
+        return _table_rows(_csv_records(escaped_lines(path), problems), column, header, problems)
+    return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
 
 
 def _name(path: str | Path) -> str:
@@ -95,18 +133,23 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
 
 
-def _lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
-    """Numbered lines without their ends; a line that is not UTF-8 is a problem, a file that is not text an error."""
+def escaped_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """As `numbered_lines`, but a line that is not UTF-8 is handed out too, for readers whose rows have several lines.
+
+    `readable` tells it apart. A file that is not text is an error.
+    """
     with reading(Path(_name(path))), _opened(path) as stream:
         number = 0
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
             _refuse_binary(line, f"{_name(path)}:{number}")
             line = line.removesuffix(b"\n").removesuffix(b"\r")
-            try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                problems.add(number, f"not UTF-8 text (byte {error.start + 1} of the line)")
+            yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
+
+
+def readable(text: str) -> bool:
+    """Was this text of a file UTF-8?"""
+    return text.isascii() or not ESCAPED.search(text)
 
 
 def _refuse_binary(line: bytes, where: str) -> None:
@@ -118,7 +161,9 @@ def _refuse_binary(line: bytes, where: str) -> None:
         raise DataError(f"{where}: a NUL byte; {advice}")
 
 
-def _json_rows(lines: Iterator[tuple[int, str]], column: str, problems: Problems) -> Iterator[dict[str, Any]]:
+def _json_rows(
+    lines: Iterator[tuple[int, str]], column: str | None, problems: Problems
+) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in lines:
         if not line.strip():
             continue
@@ -128,40 +173,47 @@ def _json_rows(lines: Iterator[tuple[int, str]], column: str, problems: Problems
             problems.add(number, str(error).removeprefix(": "))
             continue
         if not isinstance(row, dict):
-            problems.add(number, f"expected an object, found {_kind(row)}")
-        elif column not in row:
-            problems.add(number, _no_column(column, list(row)))
-        elif not isinstance(row[column], str):
-            problems.add(number, f'"{column}" is {_kind(row[column])}, expected a string')
+            problems.add(number, f"expected an object, found {kind_of(row)}")
+        elif column is not None and column not in row:
+            problems.add(number, no_column(column, list(row)))
         else:
-            yield row
+            yield number, row
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """What a value of a JSON file is, for a message."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    return "a number" if type(value) in (int, float) else names.get(type(value), f"a {type(value).__name__}")
 
 
-def _no_column(column: str, present: list[str]) -> str:
+def no_column(column: str, present: Sequence[str]) -> str:
+    """A message: the column is missing, these are there."""
     return f'no column "{column}"; there are: {first_few(present, most=12) or "none"}{nearest(column, present)}'
 
 
 def _table_rows(
-    lines: Iterator[tuple[int, str]], kind: str, column: str, problems: Problems
-) -> Iterator[dict[str, Any]]:
-    records = _csv_records(lines, problems) if kind == ".csv" else _tsv_records(lines)
-    first, header = next(records, (1, []))
-    twice = [name for name, count in Counter(header).items() if count > 1]
-    if column not in header or twice:
-        problems.add(first, f'the column "{twice[0]}" stands there twice' if twice else _no_column(column, header))
-        problems.tell()  # without a header no row can be judged
+    records: Iterator[tuple[int, list[str]]], column: str | None, header: Sequence[str] | None, problems: Problems
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    first, names = next(records, (1, [])) if header is None else (1, list(header))
+    _refuse_tabs(first, names, problems)
+    for name, count in Counter(names).items():
+        if count > 1:
+            problems.stop(first, f'the column "{name}" stands there twice')
+    if column is not None and column not in names:
+        problems.stop(first, no_column(column, names))
     for number, fields in records:
-        if fields == [] and len(header) == 1:
+        if fields == [] and len(names) == 1:
             fields = [""]
-        if len(fields) == len(header):
-            yield dict(zip(header, fields, strict=True))
+        if len(fields) == len(names):
+            yield number, dict(zip(names, fields, strict=True))
         elif fields:  # with two columns or more, a blank line holds no row
-            problems.add(number, f"{len(fields)} fields, the header has {len(header)}")
+            _refuse_tabs(number, fields, problems)
+            problems.add(number, f"{len(fields)} fields, the header has {len(names)}")
+
+
+def _refuse_tabs(number: int, fields: Sequence[str], problems: Problems) -> None:
+    if len(fields) == 1 and "\t" in fields[0]:
+        problems.stop(number, "its columns are separated by tabs, not commas: name the file .tsv")
 
 
 def _tsv_records(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
@@ -188,7 +240,11 @@ def _csv_records(lines: Iterator[tuple[int, str]], problems: Problems) -> Iterat
         except StopIteration:
             return
         except csv.Error as error:
-            unclosed = "a quote is opened and never closed" if "unexpected end" in str(error) else str(error)
-            problems.add(before + 1, unclosed)
+            if "unexpected end" in str(error):  # the rest of the file went into this field
+                problems.stop(before + 1, "a quote is opened and never closed")
+            problems.add(before + 1, str(error))
             continue
-        yield before + 1, fields
+        if all(map(readable, fields)):
+            yield before + 1, fields
+        else:
+            problems.add(before + 1, "not UTF-8 text")

@@ -1,0 +1,123 @@
+"""What fine-tuning learns from: labelled texts, choices, tagged sentences and questions, each with where it stands.
+
+`content` is every text that the model will read of an example, `origin` what must not be on both sides of a split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kinfolk.data.readers import Problems
+from kinfolk.errors import DataError
+
+Label = str | float | tuple[str, ...]  # a class, a number, or any number of labels
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A text, or a pair of texts, with its label; the label is None where it is to be predicted."""
+
+    text: str
+    pair: str | None
+    label: Label | None
+    where: str
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A context and the options that could follow it; `answer` is the number of the right one, from 0."""
+
+    context: str
+    options: tuple[str, ...]
+    answer: int | None
+    where: str
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        return (self.context, *self.options)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Words with a tag each (spans in IOB2), and perhaps a label for the whole, such as an intent."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    label: str | None
+    where: str
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        return (" ".join(self.words),)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        return self.content
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a context; each answer is (text, first character in the context), none: it has no answer."""
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[tuple[str, int], ...]
+    where: str
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        return (self.question, self.context)
+
+    @property
+    def origin(self) -> tuple[str, ...]:
+        return (self.context,)
+
+
+AnyExample = Example | Choice | Sentence | Question
+Item = TypeVar("Item", Example, Choice, Sentence, Question)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult(Generic[Item]):
+    """The good rows of a file, how many were left out, and the first of those as file:line: reason."""
+
+    examples: list[Item]
+    bad: int
+    reasons: tuple[str, ...]
+
+
+def finished(examples: list[Item], problems: Problems, needs_some: bool = True) -> ReadResult[Item]:
+    """The result of a reader, unless there are too many bad rows or no good one."""
+    problems.tell()
+    if needs_some and not examples:
+        left_out = f" ({'; '.join(problems.found)})" if problems.found else ""
+        raise DataError(f"{problems.where}: no examples in it{left_out}")
+    return ReadResult(examples, problems.count, tuple(problems.found))
+
+
+def numbers_of(examples: Iterable[AnyExample]) -> list[float]:
+    """The labels that are numbers."""
+    labels = (example.label for example in examples if isinstance(example, Example))
+    return [label for label in labels if isinstance(label, float)]
+
+
+def fingerprint(texts: tuple[str, ...]) -> bytes:
+    """Equal for texts that are the same, case and the width of blanks aside; a hash, as contexts are long and many."""
+    plain = "\0".join(" ".join(text.split()).casefold() for text in texts)
+    return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()

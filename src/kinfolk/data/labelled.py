@@ -1,0 +1,134 @@
+"""Labelled texts from tables: classes, any number of labels, or numbers; plain lines where only texts are wanted.
+
+.csv, .tsv (quotes are text), .jsonl and .parquet files have columns; columns.py says which is which. Labels stay
+text ("0" is the class "0"); blanks around them are not part of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from kinfolk.data.columns import Columns, find_columns
+from kinfolk.data.examples import Example, Label, ReadResult, finished
+from kinfolk.data.parquet import parquet_rows
+from kinfolk.data.readers import TABLES, Problems, is_table, kind_of, no_column, numbered_lines, numbered_rows
+from kinfolk.errors import DataError, FolderError, choose
+from kinfolk.files import parse_json
+
+PARQUET = ".parquet"
+
+
+class BadValueError(ValueError):
+    """A value of a row that cannot be used; the reader turns it into a problem with its line."""
+
+
+def read_examples(
+    path: str | Path,
+    kind: str = "classify",
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    header: Sequence[str] | None = None,
+    needs_label: bool = True,
+    max_bad_rows: int = 0,
+) -> ReadResult[Example]:
+    """The examples of a file; `kind` is classify, multilabel or regress.
+
+    `text`, `pair` and `label` name columns and are guessed when not given; `pair=""` says that there is no second
+    text. `header` names the columns of a .csv or .tsv file that has no header line. Without `needs_label` a label is
+    read only where its column is named, and may be empty.
+    """
+    path = Path(path)
+    parse = PARSERS[choose("kind", kind, PARSERS)]
+    problems = Problems(str(path), max_bad_rows)
+    if not is_table(path) and path.suffix.lower() != PARQUET:
+        _refuse_lines(path, needs_label, [text, pair, label, header])
+        lines = [Example(line, None, None, f"{path}:{number}") for number, line in numbered_lines(path, problems)]
+        return finished(lines, problems, needs_some=False)
+    examples: list[Example] = []
+    columns: Columns | None = None
+    for number, row in _rows(path, problems, header):
+        if columns is None:
+            columns = find_columns(str(path), list(row), text, pair, label, needs_label)
+        try:
+            examples.append(_example(row, columns, parse, needs_label, f"{path}:{number}"))
+        except BadValueError as error:
+            problems.add(number, str(error))
+    return finished(examples, problems, needs_some=needs_label)
+
+
+def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> None:
+    tables = f"{', '.join(TABLES)} and {PARQUET} files have columns"
+    if needs_label:
+        raise DataError(f"{path}: plain lines have no labels; only {tables}")
+    if any(named):
+        raise DataError(f"{path}: only {tables}, so none can be named")
+
+
+def _rows(path: Path, problems: Problems, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    suffix = path.suffix.lower()
+    if header is not None and suffix not in (".csv", ".tsv"):
+        raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
+    return parquet_rows(path, problems) if suffix == PARQUET else numbered_rows(path, problems, header=header)
+
+
+def _example(
+    row: dict[str, Any], columns: Columns, parse: Callable[[Any], Label], needs_label: bool, where: str
+) -> Example:
+    for name in columns.named:
+        if name not in row:
+            raise BadValueError(no_column(name, list(row)))
+    for name in filter(None, (columns.text, columns.pair)):
+        if not isinstance(row[name], str):
+            raise BadValueError(f'"{name}" is {kind_of(row[name])}, expected a string')
+    value = None if columns.label is None else row[columns.label]
+    label = parse(value) if needs_label or value not in (None, "") else None
+    return Example(row[columns.text], None if columns.pair is None else row[columns.pair], label, where)
+
+
+def _class_label(value: Any) -> str:
+    """Text as it stands; a number or a truth of a JSON file as JSON writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise BadValueError(f"the label is {kind_of(value)}, expected a string or a number")
+    label = str(value).strip()
+    if not label or value != value:  # parquet files may say NaN where nothing is
+        raise BadValueError("the label is empty")
+    return label
+
+
+def _label_set(value: Any) -> tuple[str, ...]:
+    """A list, or text that is a JSON list or has | or commas between its labels; nothing is no label at all."""
+    if isinstance(value, str):
+        value = _listed(value.strip())
+    if not isinstance(value, list):
+        raise BadValueError(f"the labels are {kind_of(value)}, expected a list")
+    return tuple(dict.fromkeys(map(_class_label, value)))
+
+
+def _listed(text: str) -> Any:
+    if text.startswith("["):
+        try:
+            return parse_json(text, "the labels")
+        except FolderError as error:
+            raise BadValueError(str(error)) from None
+    return text.split("|" if "|" in text else ",") if text else []
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadValueError(f"the label is {kind_of(value)}, expected a number")
+    try:
+        number = float(value.replace("_", "?")) if isinstance(value, str) else float(value)  # "1_0" is no number here
+    except (ValueError, OverflowError):
+        raise BadValueError(f"the label {str(value)[:40]!r} is not a number") from None
+    if not math.isfinite(number):
+        raise BadValueError(f"the label {str(value)[:40]!r} is not a finite number")
+    return number
+
+
+PARSERS: dict[str, Callable[[Any], Label]] = {"classify": _class_label, "multilabel": _label_set, "regress": _number}

@@ -1,0 +1,92 @@
+"""Questions about paragraphs in the JSON of SQuAD 1.1 and 2.0.
+
+The file is one object, so a bad row is named file:article/paragraph/question instead of by a line. An answer must
+stand in its context at the character it names; a question without answers has none (2.0 says is_impossible).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kinfolk.data.examples import Question, ReadResult, finished
+from kinfolk.data.readers import Problems, kind_of
+from kinfolk.errors import DataError
+from kinfolk.files import read_object
+
+
+def read_squad(path: str | Path, max_bad_rows: int = 0) -> ReadResult[Question]:
+    """The questions of a file."""
+    path = Path(path)
+    articles = read_object(path).get("data")
+    if not isinstance(articles, list):
+        raise DataError(f'{path}: not a SQuAD file: its "data" is {kind_of(articles)}, expected a list of articles')
+    problems = Problems(str(path), max_bad_rows)
+    questions: list[Question] = []
+    seen: set[str] = set()
+    for place, context, entry in _entries(articles, problems):
+        fault = _fault(entry, context)
+        if fault is None and entry["id"] in seen:
+            fault = "another question has this id"
+        if fault is not None:
+            problems.add(place, fault)
+            continue
+        seen.add(entry["id"])
+        answers = tuple((answer["text"], answer["answer_start"]) for answer in entry.get("answers", ()))
+        questions.append(Question(entry["id"], entry["question"], context, answers, f"{path}:{place}"))
+    return finished(questions, problems)
+
+
+def _entries(articles: list[Any], problems: Problems) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(place, context, question as it stands) of everything that has the shape of a question in a paragraph."""
+    for number, article in enumerate(articles, start=1):
+        title = str(article.get("title") or number) if isinstance(article, dict) else str(number)
+        for paragraph_number, paragraph in enumerate(_list(article, "paragraphs", title, problems), start=1):
+            place = f"{title}/{paragraph_number}"
+            entries = _list(paragraph, "qas", place, problems)
+            context = paragraph.get("context") if entries else None
+            if entries and not isinstance(context, str):
+                problems.add(place, f'"context" is {kind_of(context)}, expected a string')
+                continue
+            for entry_number, entry in enumerate(entries, start=1):
+                if isinstance(entry, dict) and isinstance(context, str):
+                    yield f"{place}/{entry.get('id', entry_number)}", context, entry
+                else:
+                    problems.add(f"{place}/{entry_number}", f"expected an object, found {kind_of(entry)}")
+
+
+def _list(owner: Any, name: str, place: str, problems: Problems) -> list[Any]:
+    if not isinstance(owner, dict):
+        problems.add(place, f"expected an object, found {kind_of(owner)}")
+        return []
+    found = owner.get(name)
+    if not isinstance(found, list):
+        problems.add(place, f'"{name}" is {kind_of(found)}, expected a list')
+        return []
+    return found
+
+
+def _fault(entry: dict[str, Any], context: str) -> str | None:
+    for name in ("id", "question"):
+        if not isinstance(entry.get(name), str):
+            return f'"{name}" is {kind_of(entry.get(name))}, expected a string'
+    answers = entry.get("answers", [])
+    if not isinstance(answers, list):
+        return f'"answers" is {kind_of(answers)}, expected a list'
+    if answers and entry.get("is_impossible"):
+        return "is_impossible, and yet there are answers"
+    return next((fault for answer in answers if (fault := _answer_fault(answer, context))), None)
+
+
+def _answer_fault(answer: Any, context: str) -> str | None:
+    if not isinstance(answer, dict) or not isinstance(answer.get("text"), str):
+        return 'an answer must be an object with "text" and "answer_start"'
+    text, start = answer["text"], answer.get("answer_start")
+    if type(start) is not int:
+        return f'"answer_start" is {kind_of(start)}, expected a whole number'
+    if not text:
+        return "an answer is empty"
+    if start < 0 or not context.startswith(text, start):
+        return f"the answer {text[:40]!r} does not stand at character {start} of its context"
+    return None

@@ -1,0 +1,179 @@
+"""What a text-level task is: label names, targets, objective, metrics, and what its model says of new texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.data.examples import Example
+from kinfolk.errors import ConfigError, InputError, choose, first_few
+from kinfolk.models.model import Model
+from kinfolk.objectives.objective import Objective
+from kinfolk.objectives.tasks import Classify, MultiLabel, Regress
+from kinfolk.training import metrics
+
+KINDS = ("classify", "multilabel", "regress")
+PROBLEM_TYPES = {  # ours: the public name in config.json
+    "classify": "single_label_classification",
+    "multilabel": "multi_label_classification",
+    "regress": "regression",
+}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of one text: a label with its probability, labels, or a value."""
+
+    label: str | None = None
+    probability: float | None = None
+    labels: tuple[str, ...] | None = None
+    value: float | None = None
+    probabilities: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Classes, labels or numbers for whole texts and pairs."""
+
+    kind: str
+    labels: tuple[str, ...]
+    weights: tuple[float, ...] | None = None
+    thresholds: tuple[float, ...] | None = None  # of multilabel: the probability from which on a label is given
+
+    @classmethod
+    def of(cls, kind: str, examples: Sequence[Example], class_weights: str | Mapping[str, float] | None) -> TextTask:
+        """The task that examples pose; labels in alphabetical (numbers: numerical) order."""
+        choose("task", kind, KINDS)
+        if kind == "regress":
+            return cls(kind, ("value",))
+        counts = Counter(label for example in examples for label in _labels(example))
+        names = tuple(sorted(counts, key=_label_order))
+        if kind == "classify" and len(names) < 2:
+            raise InputError(f"there is only one class in the training data ({first_few(names)}); nothing to learn")
+        weights = class_weight_list(class_weights, names, counts) if class_weights is not None else None
+        if weights is not None and kind != "classify":
+            raise InputError("class weights apply to classes, not to labels that may occur together")
+        return cls(kind, names, weights)
+
+    def objective(self, model: Model) -> Objective:
+        """The loss on a model of the family."""
+        segments = model.config.segments
+        if self.kind == "regress":
+            return Regress(segments)
+        if self.kind == "multilabel":
+            return MultiLabel(segments, labels=len(self.labels))
+        return Classify(segments, weights=self.weights)
+
+    def targets(self, examples: Sequence[Example]) -> list[Any]:
+        """Labels as numbers; a label that training did not see is an error that names its row."""
+        if self.kind == "regress":
+            return [example.label for example in examples]
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        for example in examples:
+            for label in _labels(example):
+                if label not in numbers:
+                    raise InputError(f"{example.where}: the label {label!r} does not occur in the training data")
+        if self.kind == "multilabel":
+            return [[numbers[label] for label in _labels(example)] for example in examples]
+        return [numbers[str(example.label)] for example in examples]
+
+    def merit(self, scores: np.ndarray, targets: Sequence[Any]) -> tuple[float, dict[str, float]]:
+        """The figure that decides which checkpoint is best, and all metrics."""
+        if self.kind == "regress":
+            found = metrics.regression(scores, np.array(targets, dtype=np.float64))
+        elif self.kind == "multilabel":
+            truth = self.truth(targets)
+            chosen = metrics.best_thresholds(scores, truth) if self.thresholds is None else np.array(self.thresholds)
+            found = metrics.multilabel(scores, truth, chosen)
+        else:
+            found = metrics.classification(scores, np.array(targets))
+        return next(iter(found.values())), found
+
+    def truth(self, targets: Sequence[Any]) -> np.ndarray:
+        """Lists of label numbers as a table of zeros and ones."""
+        table = np.zeros((len(targets), len(self.labels)), dtype=bool)
+        for row, numbers in enumerate(targets):
+            table[row, numbers] = True
+        return table
+
+    def predictions(self, scores: np.ndarray) -> list[Prediction]:
+        """Scores in the user's words."""
+        if self.kind == "regress":
+            return [Prediction(value=float(row[0])) for row in scores]
+        if self.kind == "classify":
+            return [self._classified(row) for row in metrics.softmax(scores)]
+        limits = self.thresholds or (0.5,) * len(self.labels)
+        return [self._labelled(row, limits) for row in metrics.probabilities(scores)]
+
+    def _classified(self, chances: np.ndarray) -> Prediction:
+        best = int(chances.argmax())
+        return Prediction(self.labels[best], float(chances[best]), probabilities=self._named(chances))
+
+    def _labelled(self, chances: np.ndarray, limits: Sequence[float]) -> Prediction:
+        given = tuple(
+            label for label, chance, limit in zip(self.labels, chances, limits, strict=True) if chance >= limit
+        )
+        return Prediction(labels=given, probabilities=self._named(chances))
+
+    def _named(self, chances: np.ndarray) -> dict[str, float]:
+        return {label: float(chance) for label, chance in zip(self.labels, chances, strict=True)}
+
+    def to_public(self) -> dict[str, Any]:
+        """What config.json says of the task, label names included."""
+        public: dict[str, Any] = {
+            "problem_type": PROBLEM_TYPES[self.kind],
+            "id2label": {str(number): label for number, label in enumerate(self.labels)},
+            "label2id": {label: number for number, label in enumerate(self.labels)},
+        }
+        if self.thresholds is not None:
+            public["thresholds"] = list(self.thresholds)
+        return public
+
+    @classmethod
+    def from_public(cls, public: Mapping[str, Any], labels: int) -> TextTask:
+        """The task of a saved model with so many labels; LABEL_0, LABEL_1 … where its config names none."""
+        kinds = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+        kind = kinds.get(str(public.get("problem_type")), "regress" if labels == 1 else "classify")
+        names = public.get("id2label") or {}
+        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+            raise ConfigError("config.json: id2label is not a table of names")
+        found = tuple(names.get(str(number), f"LABEL_{number}") for number in range(labels))
+        limits = public.get("thresholds")
+        if limits is not None and not (
+            isinstance(limits, list)
+            and len(limits) == labels
+            and all(isinstance(limit, int | float) and not isinstance(limit, bool) for limit in limits)
+        ):
+            raise ConfigError(f"config.json: thresholds is not a list of {labels} numbers")
+        return cls(kind, found, thresholds=None if limits is None else tuple(float(limit) for limit in limits))
+
+
+def _labels(example: Example) -> tuple[str, ...]:
+    return example.label if isinstance(example.label, tuple) else (str(example.label),)
+
+
+def _label_order(label: str) -> tuple[int, float, str]:
+    """Numbers by value ("2" before "10"), then words by letter."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def class_weight_list(
+    wanted: str | Mapping[str, float], names: Sequence[str], counts: Mapping[str, int]
+) -> tuple[float, ...]:
+    """A weight per class: "balanced" as scikit-learn has it (n / (classes * count)), or given by name."""
+    if wanted == "balanced":
+        total = sum(counts[name] for name in names)
+        return tuple(total / (len(names) * counts[name]) for name in names)
+    if isinstance(wanted, str):
+        raise InputError(f'class_weights={wanted!r}: use "balanced" or a weight for each class by name')
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise InputError(f"class weights for classes that do not occur: {first_few(unknown)}")
+    return tuple(float(wanted.get(name, 1.0)) for name in names)

@@ -1,0 +1,72 @@
+"""What an objective is: items in, a loss out, as a sum and a count.
+
+Sums add, means do not: the mean is taken once, over all batches that make up a step. So a step of one batch of 32 and
+a step of 32 batches of one have the same gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from kinfolk.parts.tokens import Tokens, pack
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One sequence ready to be packed; `target` is what the objective wants, `example` the row it came from."""
+
+    ids: list[int]
+    segments: list[int]
+    target: Any
+    example: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch as the loss takes it; `count` is what its sum will be divided by."""
+
+    tokens: Tokens
+    targets: Tensor
+    count: float
+    examples: tuple[int, ...]
+
+
+class Scorer(Protocol):
+    """What a loss needs of a model. (Models stand below: a model's file may name its objectives.)"""
+
+    def __call__(self, tokens: Tokens) -> Tensor:
+        """Vectors, (tokens, width)."""
+
+    def scores(self, name: str, tokens: Tokens, hidden: Tensor) -> Tensor:
+        """What the head `name` says of them."""
+
+
+class Objective(Protocol):
+    """Turns items into batches and batches into losses."""
+
+    @property
+    def head(self) -> str:
+        """Name of the head that it trains."""
+
+    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
+        """Pack items and their targets."""
+
+    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
+        """The sum of the losses, a scalar."""
+
+    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
+        """What the head says, for evaluation and prediction."""
+
+
+def pack_items(items: Sequence[Item], segments: int, device: torch.device) -> Tokens:
+    """Items as one packed batch; segments are left out where the model has none or all are the first."""
+    needed = segments > 1 and any(any(item.segments) for item in items)
+    return pack([item.ids for item in items], [item.segments for item in items] if needed else None, device)

@@ -1,0 +1,144 @@
+"""The losses of fine-tuning: whole texts (classes, labels, numbers, choices) and tokens (tags, answers).
+
+Classify     -w_y log softmax(s)_y               one class of many, classes may be weighted
+MultiLabel   binary cross-entropy per label      any number of labels
+Regress      (s - y)^2
+Choose       -log softmax over the candidates    of one example
+Tag          -w_y log softmax(s)_y               at the first piece of each word
+Span         -(log p_start + log p_end) / 2      where the answer lies; (0, 0) when there is none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kinfolk.objectives.objective import Item, Prepared, Scorer, pack_items
+
+IGNORED = -100  # a token without a tag: a special token, or a further piece of a word
+
+
+@dataclass(frozen=True)
+class TextTask:
+    """Scores for whole texts, (texts, labels); subclasses say what is lost."""
+
+    segments: int  # of the model
+    head: str = "classify"
+
+    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
+        targets = self.targets(items).to(device)
+        rows = tuple(item.example for item in items)
+        return Prepared(pack_items(items, self.segments, device), targets, self.count(targets), rows)
+
+    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
+        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
+
+    def targets(self, items: Sequence[Item]) -> Tensor:
+        """(texts,): the number of each text's class."""
+        return torch.tensor([item.target for item in items])
+
+    def count(self, targets: Tensor) -> float:
+        return float(len(targets))
+
+
+@dataclass(frozen=True)
+class Classify(TextTask):
+    """One class of many. With weights the mean is taken over weights, not texts, as scikit-learn does."""
+
+    weights: tuple[float, ...] | None = None
+
+    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
+        weight = None if self.weights is None else torch.tensor(self.weights, device=prepared.targets.device)
+        scores = self.scores(model, prepared)
+        weight = weight if weight is None else weight.to(scores.dtype)
+        return F.cross_entropy(scores, prepared.targets, weight, reduction="sum")
+
+    def count(self, targets: Tensor) -> float:
+        if self.weights is None:
+            return float(len(targets))
+        return float(sum(self.weights[number] for number in targets.tolist()))
+
+
+@dataclass(frozen=True)
+class MultiLabel(TextTask):
+    """Any number of labels: targets are lists of label numbers. The mean is over texts and labels."""
+
+    labels: int = 0
+
+    def targets(self, items: Sequence[Item]) -> Tensor:
+        table = torch.zeros(len(items), self.labels)
+        for row, item in enumerate(items):
+            table[row, item.target] = 1.0
+        return table
+
+    def count(self, targets: Tensor) -> float:
+        return float(targets.numel())
+
+    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
+        scores = self.scores(model, prepared)
+        return F.binary_cross_entropy_with_logits(scores, prepared.targets.to(scores.dtype), reduction="sum")
+
+
+@dataclass(frozen=True)
+class Regress(TextTask):
+    """A number per text."""
+
+    def targets(self, items: Sequence[Item]) -> Tensor:
+        return torch.tensor([float(item.target) for item in items], dtype=torch.float64)
+
+    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
+        scores = self.scores(model, prepared).squeeze(1)
+        return F.mse_loss(scores, prepared.targets.to(scores.dtype), reduction="sum")
+
+
+@dataclass(frozen=True)
+class Tag:
+    """A tag for the first piece of each word; an item's target lists one tag number, or IGNORED, per token."""
+
+    segments: int
+    weights: tuple[float, ...] | None = None
+    head: str = "tag"
+
+    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
+        targets = torch.tensor([number for item in items for number in item.target])
+        kept = targets[targets != IGNORED].tolist()
+        count = float(len(kept)) if self.weights is None else float(sum(self.weights[number] for number in kept))
+        rows = tuple(item.example for item in items)
+        return Prepared(pack_items(items, self.segments, device), targets.to(device), count, rows)
+
+    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
+        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
+
+    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
+        scores = self.scores(model, prepared)
+        weight = None if self.weights is None else torch.tensor(self.weights, device=scores.device, dtype=scores.dtype)
+        return F.cross_entropy(scores, prepared.targets, weight, ignore_index=IGNORED, reduction="sum")
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where an answer starts and ends: an item's target is (start, end) in its own tokens."""
+
+    segments: int
+    head: str = "span"
+
+    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
+        targets = torch.tensor([item.target for item in items])
+        rows = tuple(item.example for item in items)
+        return Prepared(pack_items(items, self.segments, device), targets.to(device), float(len(items)), rows)
+
+    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
+        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
+
+    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
+        layout = prepared.tokens.layout
+        total = torch.zeros((), device=prepared.targets.device)
+        # Each sequence has its own softmax over its own tokens: no padding, so no mask.
+        for scores, (start, end) in zip(layout.split(self.scores(model, prepared)), prepared.targets, strict=True):
+            logs = scores.log_softmax(0)
+            total = total - (logs[start, 0] + logs[end, 1]) / 2
+        return total

@@ -1,0 +1,81 @@
+"""Figures of merit, from scikit-learn and scipy. Each gives a dict of names and numbers; the first one decides."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kinfolk.errors import KinfolkError
+
+try:
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+except ImportError as error:
+    raise KinfolkError(f'training needs scikit-learn and scipy ({error}); run: pip install "kinfolk[train]"') from None
+
+
+def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Accuracy, macro F1 and Matthews' correlation; with two classes also F1 of the second."""
+    guesses = scores.argmax(1)
+    found = {
+        "accuracy": accuracy_score(truth, guesses),
+        "macro_f1": f1_score(truth, guesses, average="macro", zero_division=0),
+        "matthews": matthews_corrcoef(truth, guesses),
+    }
+    if scores.shape[1] == 2:
+        found["f1"] = f1_score(truth, guesses, zero_division=0)
+    return {name: float(value) for name, value in found.items()}
+
+
+def multilabel(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray) -> dict[str, float]:
+    """F1 over all decisions and as the mean over labels, and the share of texts with every label right."""
+    guesses = probabilities(scores) >= thresholds
+    return {
+        "micro_f1": float(f1_score(truth, guesses, average="micro", zero_division=0)),
+        "macro_f1": float(f1_score(truth, guesses, average="macro", zero_division=0)),
+        "exact": float((guesses == truth).all(1).mean()),
+    }
+
+
+def regression(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Pearson's and Spearman's correlation, mean absolute error and root mean squared error."""
+    guesses = scores[:, 0]
+    spread = guesses.std() > 0 and truth.std() > 0  # without it a correlation has no meaning
+    return {
+        "pearson": float(pearsonr(guesses, truth)[0]) if spread else 0.0,
+        "spearman": float(spearmanr(guesses, truth)[0]) if spread else 0.0,
+        "mean_absolute_error": float(np.abs(guesses - truth).mean()),
+        "root_mean_squared_error": float(np.sqrt(((guesses - truth) ** 2).mean())),
+    }
+
+
+def probabilities(scores: np.ndarray) -> np.ndarray:
+    """The logistic function, for labels that do not exclude each other."""
+    chances: np.ndarray = 1 / (1 + np.exp(-scores))
+    return chances
+
+
+def softmax(scores: np.ndarray) -> np.ndarray:
+    """Rows that sum to one, for classes that do."""
+    powers: np.ndarray = np.exp(scores - scores.max(1, keepdims=True))
+    powers /= powers.sum(1, keepdims=True)
+    return powers
+
+
+def best_thresholds(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """For each label, the probability above which F1 on these texts is best; 0.5 for a label that never occurs.
+
+    The threshold lies halfway between two neighbouring probabilities, so that rounding decides nothing.
+    """
+    chances = probabilities(scores)
+    return np.array([_best_threshold(chances[:, label], truth[:, label]) for label in range(truth.shape[1])])
+
+
+def _best_threshold(chances: np.ndarray, truth: np.ndarray) -> float:
+    if not truth.any():
+        return 0.5
+    order = np.argsort(-chances, kind="stable")
+    right = np.cumsum(truth[order])
+    f1 = 2 * right / (np.arange(1, len(order) + 1) + truth.sum())
+    last = int(f1.argmax())
+    below = chances[order[last + 1]] if last + 1 < len(order) else 0.0
+    return float((chances[order[last]] + below) / 2)

@@ -1,0 +1,180 @@
+"""The folder of a run: what it is, how far it got, and how it goes on after a crash.
+
+    run.json     everything that the run depends on; a resumed run must agree with it
+    log.jsonl    one object per logged step
+    step-N/      an immutable checkpoint: weights, the optimiser's memory, counters, a manifest
+    last, best   the names of two of them, each a small file that is renamed into place
+    lock         held while a process works here
+
+A checkpoint is written to a temporary folder, synced and renamed, and only then does `last` name it. A reader never
+sees half of one; a damaged one is noticed by its hashes, and the one before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from torch import Tensor
+
+from kinfolk.checkpoints.manifest import check_manifest, write_manifest
+from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
+from kinfolk.errors import FolderError, KinfolkError, first_few
+from kinfolk.files import new_folder, read_object, read_text, write_bytes, write_json
+
+KEPT = 2  # newest checkpoints, besides the best
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The state of a run after `step` steps: named groups of tensors, and counters."""
+
+    step: int
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    counters: Mapping[str, Any]
+
+
+class Run:
+    """A run folder, locked by this process while the object is open."""
+
+    def __init__(self, folder: Path, lock: IO[str]):
+        self.folder = folder
+        self._lock = lock
+
+    @classmethod
+    def open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
+        """Begin a run, or go on with one that has the same description."""
+        folder.mkdir(parents=True, exist_ok=True)
+        run = cls(folder, _take_lock(folder / "lock"))
+        try:
+            run._agree(description)
+        except BaseException:
+            run.close()
+            raise
+        return run
+
+    def _agree(self, description: Mapping[str, Any]) -> None:
+        path = self.folder / "run.json"
+        wanted = json.loads(json.dumps(description))
+        if not path.exists():
+            write_json(path, wanted)
+            return
+        found = read_object(path)
+        differing = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        if differing:
+            changes = [f"{key} was {_short(found.get(key))}, is {_short(wanted.get(key))}" for key in differing]
+            raise FolderError(f"{self.folder}: the run there differs: {first_few(changes, 3)}; choose a new folder")
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._lock.close()
+
+    def save(self, snapshot: Snapshot, best: bool = False) -> None:
+        """Write a checkpoint, then point to it, then clear old ones away."""
+        name = f"step-{snapshot.step}"
+        place = self.folder / name
+        if not place.exists():
+            with new_folder(place) as temporary:
+                for group, tensors in snapshot.tensors.items():
+                    write_tensors(temporary / f"{group}.safetensors", dict(tensors))
+                write_json(temporary / "state.json", {"step": snapshot.step, **snapshot.counters})
+                write_manifest(temporary)
+        if best:
+            write_bytes(self.folder / "best", name.encode())
+        write_bytes(self.folder / "last", name.encode())
+        self._clear()
+
+    def _clear(self) -> None:
+        steps = self.steps()
+        kept = {f"step-{step}" for step in steps[-KEPT:]} | {self._pointed("best"), self._pointed("last")}
+        for step in steps:
+            if f"step-{step}" not in kept:
+                shutil.rmtree(self.folder / f"step-{step}", ignore_errors=True)
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint."""
+        names = [path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir()]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def _pointed(self, pointer: str) -> str | None:
+        path = self.folder / pointer
+        return read_text(path).strip() if path.exists() else None
+
+    def newest(self) -> tuple[Snapshot | None, list[str]]:
+        """The newest checkpoint that is whole, and what is to be said of damaged ones that were passed over."""
+        damaged: list[str] = []
+        for step in reversed(self.steps()):
+            try:
+                return self.read(f"step-{step}"), damaged
+            except KinfolkError as error:
+                damaged.append(f"{error}; using the checkpoint before it")
+        return None, damaged
+
+    def best(self) -> Snapshot | None:
+        """The best checkpoint, if one was marked."""
+        name = self._pointed("best")
+        return None if name is None else self.read(name)
+
+    def read(self, name: str) -> Snapshot:
+        """A checkpoint by its folder's name, checked against its manifest."""
+        place = self.folder / name
+        if not check_manifest(place):
+            raise FolderError(f"{place}: no manifest, so it was not written to the end")
+        counters = read_object(place / "state.json")
+        groups = {path.stem: SafetensorsFile(path) for path in sorted(place.glob("*.safetensors"))}
+        tensors = {
+            group: {tensor: source.read(tensor).clone() for tensor in source.names()}
+            for group, source in groups.items()
+        }
+        return Snapshot(int(counters.pop("step")), tensors, counters)
+
+    def log(self, entry: Mapping[str, Any]) -> None:
+        """Append a line to log.jsonl."""
+        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The lines of log.jsonl; a last line that a crash cut short is left out."""
+        return list(self._whole_entries())
+
+    def rewind_log(self, step: int) -> None:
+        """Forget what was logged after `step`: it will be computed, and logged, again."""
+        kept = [entry for entry in self.entries() if entry["step"] <= step]
+        write_bytes(self.folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+
+    def _whole_entries(self) -> Iterator[dict[str, Any]]:
+        path = self.folder / "log.jsonl"
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+def _take_lock(path: Path) -> IO[str]:
+    """The system frees the lock when its process dies, so a stale one never blocks."""
+    stream = path.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.seek(0)
+        holder = stream.read().strip() or "another process"
+        stream.close()
+        raise FolderError(
+            f"{path.parent}: process {holder} is training there; wait, or choose another folder"
+        ) from None
+    stream.seek(0)
+    stream.truncate()
+    stream.write(str(os.getpid()))
+    stream.flush()
+    return stream
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "…"

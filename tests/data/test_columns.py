@@ -1,0 +1,72 @@
+"""Columns are guessed only where one reading fits; otherwise the error lists them and names the argument."""
+
+from __future__ import annotations
+
+import pytest
+
+from kinfolk.data.columns import Columns, find_columns
+from kinfolk.errors import DataError, InputError
+
+
+def guess(
+    columns: str, text: str | None = None, pair: str | None = None, label: str | None = None, needs_label: bool = True
+) -> Columns:
+    return find_columns("a.csv", columns.split(","), text, pair, label, needs_label)
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [
+        ("text,label", Columns("text", None, "label")),
+        ("sentence,label", Columns("sentence", None, "label")),
+        ("id,Review,Stars", Columns("Review", None, "Stars")),
+        ("sentence1,label", Columns("sentence1", None, "label")),
+        ("index,sentence1,sentence2,gold_label", Columns("sentence1", "sentence2", "gold_label")),
+        ("index,question,sentence,label", Columns("question", "sentence", "label")),
+        ("id,qid1,qid2,question1,question2,is_duplicate", Columns("question1", "question2", "is_duplicate")),
+        ("Quality,#1 ID,#2 ID,#1 String,#2 String", Columns("#1 String", "#2 String", "Quality")),
+        ("premise,hypothesis,label,idx", Columns("premise", "hypothesis", "label")),
+        ("sentence2,text,label", Columns("text", None, "label")),
+    ],
+)
+def test_public_names_are_understood(columns: str, found: Columns) -> None:
+    assert guess(columns) == found
+
+
+def test_what_the_user_names_comes_first() -> None:
+    assert guess("text,body,label,topic", text="body", label="topic") == Columns("body", None, "topic")
+    assert guess("text,review,label", text="review", pair="text") == Columns("review", "text", "label")
+    assert guess("a,sentence2,label", text="a") == Columns("a", None, "label")
+
+
+def test_the_partner_of_a_named_text_is_found_and_can_be_declined() -> None:
+    assert guess("sentence1,sentence2,text,label", text="sentence1").pair == "sentence2"
+    assert guess("sentence1,sentence2,label", pair="") == Columns("sentence1", None, "label")
+
+
+def test_an_unneeded_label_is_not_guessed() -> None:
+    assert guess("text,label", needs_label=False) == Columns("text", None, None)
+    assert guess("text,label", label="label", needs_label=False).label == "label"
+
+
+@pytest.mark.parametrize(
+    ("columns", "reason"),
+    [
+        ("text,review,label", "a.csv: text and review could be the text; the columns are: text, review, label; name"),
+        ("text,label,stars", "a.csv: label and stars could be the label; the columns are"),
+        ("question,sentence,passage,label", "sentence and passage could be the pair; the columns are"),
+        ("a,b", "no column has a name that says it is the label; the columns are: a, b; name one with label="),
+        ("a,label", "no column has a name that says it is the text; the columns are: a, label; name one with text="),
+    ],
+)
+def test_a_guess_that_does_not_fit_is_an_error(columns: str, reason: str) -> None:
+    with pytest.raises(DataError) as caught:
+        guess(columns)
+    assert reason in str(caught.value)
+
+
+def test_a_named_column_must_be_there_and_be_another() -> None:
+    with pytest.raises(DataError, match='no column "sentense"; there are: sentence, label; did you mean "sentence"'):
+        guess("sentence,label", text="sentense")
+    with pytest.raises(InputError, match="different columns"):
+        guess("sentence,label", text="sentence", label="sentence")

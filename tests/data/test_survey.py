@@ -1,0 +1,113 @@
+"""What is printed before training is right, and warns of what spoils a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import shared_data
+from kinfolk.data.conll import read_slots
+from kinfolk.data.examples import Choice, Example, Question, Sentence
+from kinfolk.data.labelled import read_examples
+from kinfolk.data.survey import survey
+from kinfolk.demo import passages
+from kinfolk.errors import DataError
+from kinfolk.text.learn import learn
+from kinfolk.text.tokenizer import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def letters() -> Tokenizer:
+    """A vocabulary in which every word here is one piece, and capitals are the same as small letters."""
+    return learn("wordpiece", ["alpha beta gamma delta"] * 50, vocabulary_size=36)
+
+
+@pytest.fixture(scope="module")
+def english(minilm: Path) -> Tokenizer:
+    return Tokenizer.load(minilm)
+
+
+def example(text: str, label: str | float | tuple[str, ...] | None = "a", line: int = 1, name: str = "t") -> Example:
+    return Example(text, None, label, f"{name}:{line}")
+
+
+def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
+    texts = ["alpha", "alpha beta", "alpha beta gamma", "Alpha  beta", "delta " * 8]
+    train = [example(text, "no" if number == 5 else "yes", number) for number, text in enumerate(texts, start=1)]
+    dev = [example("ALPHA", "yes", 1, "d"), example("beta", "yes", 2, "d")]
+    found = survey(train, dev, letters, limit=9)
+    assert (found.pieces.median, found.pieces.most, found.pieces.longest, found.pieces.above) == (4, 10, 10, 0.2)
+    assert (found.pieces.per_word, found.pieces.unknown, found.pieces.words) == (1.0, 0.0, 16)
+    assert found.labels == (("yes", 4), ("no", 1))
+    assert (found.repeats.count, found.repeats.first) == (1, (("t:4", "t:2"),))
+    assert (found.shared.count, found.shared.first) == (1, (("d:1", "t:1"),))
+    assert str(found).splitlines() == [
+        "examples   5 to train on, 2 for dev",
+        "labels     yes 80.0% (4), no 20.0% (1)",
+        "tokens     median 4, 95% up to 10, longest 10; 20.0% above the limit of 9",
+        "pieces     1.00 per word, 0.0% unknown",
+        "repeats    within train: 1 (t:4 = t:2)",
+        "           of dev in train: 1 (d:1 = t:1)",
+        "warning    fewer than 5 examples in train: no (1), yes (4)",
+    ]
+
+
+def test_labels_that_only_dev_has_are_named(letters: Tokenizer) -> None:
+    train = [example(f"alpha {number}", "a") for number in range(5)]
+    found = survey(train, [example("beta", "b"), example("gamma", "c")], letters, limit=9)
+    assert found.warnings == ("in dev but not in train, so they can never be predicted: b, c",)
+
+
+def test_empty_texts_are_told_with_their_place(letters: Tokenizer) -> None:
+    train = [example("alpha" * (number < 4), "a", number) for number in range(6)]
+    assert survey(train, [], letters, limit=9).warnings == ("an empty text in 2 examples: t:4, t:5",)
+
+
+def test_every_kind_of_example_can_be_surveyed(letters: Tokenizer) -> None:
+    numbers = survey([example("alpha", value) for value in (0.0, 2.5, 5.0)], [], letters, 9)
+    assert "labels     numbers from 0 to 5, median 2.5" in str(numbers)
+    several = survey([example("alpha", ("a", "b")), example("beta", ("a",)), example("gamma", ())], [], letters, 9)
+    assert several.labels == (("a", 2), ("b", 1))
+    choice = survey([Choice("alpha", ("beta", "beta gamma"), 1, "t:1")], [], letters, 9)
+    assert (choice.labels, choice.pieces.longest) == ((("option 1", 1),), 6)
+    question = survey([Question("q", "alpha", "beta gamma", (), "t:q")], [], letters, 9)
+    assert (question.labels, question.pieces.longest) == ((("without answer", 1),), 6)
+    sentence = survey([Sentence(("alpha", "beta"), ("B-x", "O"), "intent", "t:1")], [], letters, 9)
+    assert (sentence.labels, sentence.tags) == ((("intent", 1),), (("B-x", 1), ("O", 1)))
+    assert survey([example("alpha", None)], [], letters, 9).labels == ()
+    with pytest.raises(DataError, match="no examples"):
+        survey([], [], letters, 9)
+
+
+def test_published_repeats_are_found(english: Tokenizer) -> None:
+    header = ("source", "label", "mark", "text")
+    train, dev = (
+        read_examples(shared_data(f"glue/CoLA/{split}.tsv"), header=header).examples for split in ("train", "dev")
+    )
+    assert survey(train, dev, english, 512).shared.count == 16
+    assert survey(dev, dev, english, 512).shared.count == len(dev)
+
+
+def test_atis_labels_that_train_lacks_are_named(english: Tokenizer) -> None:
+    train, test = (read_slots(shared_data(f"atis/{split}")).examples for split in ("train", "test"))
+    (absent,) = [warning for warning in survey(train, test, english, 512).warnings if "in dev but not" in warning]
+    names = absent.split(": ")[1].split(", ")
+    assert len(names) == 10  # as published: 4 intents and 6 tags
+    assert {"atis_day_name", "B-booking_class"} <= set(names)
+
+
+def language_warnings(texts: list[str], tokenizer: Tokenizer) -> list[str]:
+    found = survey([example(text) for text in texts], [], tokenizer, 512)
+    return [warning for warning in found.warnings if "language" in warning]
+
+
+def test_a_language_that_the_model_knows_gives_no_warning(english: Tokenizer) -> None:
+    assert language_warnings(passages(), english) == []
+
+
+@pytest.mark.parametrize(("name", "reason"), [("fr", "pieces each"), ("zh", "unknown to the vocabulary")])
+def test_a_language_that_the_model_does_not_know_gives_a_warning(english: Tokenizer, name: str, reason: str) -> None:
+    lines = shared_data(f"wikipedia/{name}.txt").read_text("utf-8").splitlines()
+    (warning,) = language_warnings([line for line in lines if line][:100], english)
+    assert reason in warning
