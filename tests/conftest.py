@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 # Both are read once, when torch and huggingface_hub are imported. The models here are tiny: more threads only wait.
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared"

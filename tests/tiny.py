@@ -28,6 +28,7 @@ SIZES = {
     "num_attention_heads": 4,
     "intermediate_size": 24,
     "max_position_embeddings": 34,
+    "layer_norm_eps": 0.01,
     "num_labels": LABELS,
 }
 DISTIL = {"vocab_size": 40, "dim": 16, "n_layers": 3, "n_heads": 4, "hidden_dim": 24, "num_labels": LABELS}

@@ -82,8 +82,12 @@ def test_targets_look_at_their_own_source_and_an_empty_source_gives_zeros() -> N
 def test_a_query_that_may_see_nothing_gets_zeros() -> None:
     far, near = Layout((2, 3), first_positions=(50, 0)), Layout((4, 4))
     q, k, v = random_rows(far.tokens, near.tokens, near.tokens)
-    found = attend(q, k, v, Window(1).bind(far, near))
+    trace = Trace()
+    trace.begin(far)
+    found = attend(q, k, v, Window(1).bind(far, near), trace=trace)
     assert far.split(found)[0].count_nonzero() == 0
+    assert trace.weights[0][0].count_nonzero() == 0
+    assert trace.scores[0][0].max() == -torch.inf
     torch.testing.assert_close(found, definition(q, k, v, Window(1), far, near), rtol=0, atol=1e-9)
 
 

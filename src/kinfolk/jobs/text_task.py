@@ -14,7 +14,7 @@ from kinfolk.errors import ConfigError, InputError, choose, first_few
 from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Objective
 from kinfolk.objectives.tasks import Classify, MultiLabel, Regress
-from kinfolk.training import metrics
+from kinfolk.training.chances import probabilities, softmax
 
 KINDS = ("classify", "multilabel", "regress")
 PROBLEM_TYPES = {  # ours: the public name in config.json
@@ -83,6 +83,8 @@ class TextTask:
 
     def merit(self, scores: np.ndarray, targets: Sequence[Any]) -> tuple[float, dict[str, float]]:
         """The figure that decides which checkpoint is best, and all metrics."""
+        from kinfolk.training import metrics  # only training and evaluation need scikit-learn
+
         if self.kind == "regress":
             found = metrics.regression(scores, np.array(targets, dtype=np.float64))
         elif self.kind == "multilabel":
@@ -105,9 +107,9 @@ class TextTask:
         if self.kind == "regress":
             return [Prediction(value=float(row[0])) for row in scores]
         if self.kind == "classify":
-            return [self._classified(row) for row in metrics.softmax(scores)]
+            return [self._classified(row) for row in softmax(scores)]
         limits = self.thresholds or (0.5,) * len(self.labels)
-        return [self._labelled(row, limits) for row in metrics.probabilities(scores)]
+        return [self._labelled(row, limits) for row in probabilities(scores)]
 
     def _classified(self, chances: np.ndarray) -> Prediction:
         best = int(chances.argmax())

@@ -78,7 +78,7 @@ class Trace:
         """Keep scores (count, heads, queries, keys) of one group of the current block, holes cut off."""
         weights = scores.softmax(-1)
         if group.blind is not None:
-            weights = weights.masked_fill(group.blind, 0.0)
+            weights, scores = weights.masked_fill(group.blind, 0.0), scores.masked_fill(group.blind, float("-inf"))
         batch = self._batches[-1]
         for row, number in enumerate(group.sequences):
             rows, columns = bound.queries.lengths[number], bound.keys.lengths[number]

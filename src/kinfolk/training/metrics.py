@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kinfolk.errors import KinfolkError
+from kinfolk.training.chances import probabilities
 
 try:
     from scipy.stats import pearsonr, spearmanr
@@ -46,19 +47,6 @@ def regression(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
         "mean_absolute_error": float(np.abs(guesses - truth).mean()),
         "root_mean_squared_error": float(np.sqrt(((guesses - truth) ** 2).mean())),
     }
-
-
-def probabilities(scores: np.ndarray) -> np.ndarray:
-    """The logistic function, for labels that do not exclude each other."""
-    chances: np.ndarray = 1 / (1 + np.exp(-scores))
-    return chances
-
-
-def softmax(scores: np.ndarray) -> np.ndarray:
-    """Rows that sum to one, for classes that do."""
-    powers: np.ndarray = np.exp(scores - scores.max(1, keepdims=True))
-    powers /= powers.sum(1, keepdims=True)
-    return powers
 
 
 def best_thresholds(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
