@@ -9,12 +9,16 @@ KinfolkError                  caught by the command line: one line on stderr, ex
 │   ├── TokenizerError        a vocabulary or tokenizer file that cannot be used
 │   └── WeightsError          tensors that are missing, unexpected, misshapen or not finite
 ├── HubError                  a hub name that cannot be reached (offline, unknown, no such file)
-└── MissingHeadError          the checkpoint does not carry the part that the verb needs
+├── MissingHeadError          the checkpoint does not carry the part that the verb needs
+└── TrainingError             a run that cannot go on: a loss that is not a number
+
+StopSignalError               no fault: SIGINT or SIGTERM ended a training run after a checkpoint
 """
 
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -63,6 +67,14 @@ class MissingHeadError(KinfolkError):
 
 class TrainingError(KinfolkError):
     """A training run cannot go on."""
+
+
+class StopSignalError(Exception):
+    """SIGINT or SIGTERM asked for a stop; a checkpoint was written, and the same command goes on from it."""
+
+    def __init__(self, number: int):
+        self.number = number
+        super().__init__(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -18,12 +18,12 @@ from typing import Annotated, Any
 import typer
 
 from kinfolk import __version__
-from kinfolk.cli import convert, embed, fill, info, search, tokenize
+from kinfolk.cli import convert, embed, fill, finetune, info, search, tokenize
 from kinfolk.cli.output import say
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import KinfolkError, StopSignalError
 
 AS_IT_IS = "\b\n"  # a paragraph whose lines are not wrapped
-USER_FAULT, INTERRUPTED, BROKEN_PIPE = 2, 130, 1
+USER_FAULT, INTERRUPTED, BROKEN_PIPE, SIGNALLED = 2, 130, 1, 128
 
 app = typer.Typer(
     add_completion=False,
@@ -64,6 +64,9 @@ def add(name: str, function: Callable[..., None], example: str, computes: bool) 
 add("embed", embed.embed, embed.EXAMPLE, computes=True)
 add("fill-mask", fill.fill_mask, fill.EXAMPLE, computes=True)
 add("search", search.search, search.EXAMPLE, computes=True)
+add("finetune", finetune.finetune, finetune.FINETUNE_EXAMPLE, computes=True)
+add("predict", finetune.predict, finetune.PREDICT_EXAMPLE, computes=True)
+add("evaluate", finetune.evaluate, finetune.EVALUATE_EXAMPLE, computes=True)
 add("tokenize", tokenize.tokenize, tokenize.EXAMPLE, computes=False)
 add("info", info.info, info.EXAMPLE, computes=False)
 add("convert", convert.convert, convert.EXAMPLE, computes=False)
@@ -96,6 +99,9 @@ def run(arguments: Sequence[str]) -> int:
         except KinfolkError as error:
             say(f"kinfolk: {error}")
             return USER_FAULT
+        except StopSignalError as stop:
+            say(f"kinfolk: {stop}")
+            return SIGNALLED + stop.number
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:  # the reader of our output had enough

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.data.batching import StepPlan
-from kinfolk.errors import InputError, TrainingError, choose
+from kinfolk.errors import InputError, StopSignalError, TrainingError, choose
 from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Item, Objective, Prepared
 from kinfolk.training.optimiser import (
@@ -261,14 +261,6 @@ class Trainer:
             return (time.perf_counter() - start) / (TIMED_STEPS - 1)
         finally:
             self.model, self.optimiser, self.thawed, self.averaged = model, optimiser, -1, {}
-
-
-class StopSignalError(Exception):
-    """SIGINT or SIGTERM asked for a stop; a checkpoint was written."""
-
-    def __init__(self, number: int):
-        self.number = number
-        super().__init__(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
 
 @dataclass

@@ -1,0 +1,192 @@
+"""`kinfolk finetune`, `predict`, `evaluate`: from a table to a trained model, and its use."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder
+from kinfolk.cli.output import print_json, print_table, say
+from kinfolk.cli.progress import training, working
+
+if TYPE_CHECKING:
+    from kinfolk.jobs.evaluate import Evaluation
+    from kinfolk.jobs.finetune import Finetuned
+
+FINETUNE_EXAMPLE = """\
+Example:
+  kinfolk finetune --model demo --train reviews.csv --output stars --minutes 10
+"""
+PREDICT_EXAMPLE = """\
+Example:
+  kinfolk predict --model stars --input new.csv --output judged.csv
+"""
+EVALUATE_EXAMPLE = """\
+Example:
+  kinfolk evaluate --model stars --input test.csv
+"""
+
+TextColumn = Annotated[str | None, typer.Option("--text", help="Column of the text; guessed by its name.")]
+PairColumn = Annotated[str | None, typer.Option("--pair", help='Column of the second text; "" for none.')]
+LabelColumn = Annotated[str | None, typer.Option("--label", help="Column of the label; guessed by its name.")]
+Header = Annotated[
+    str | None, typer.Option("--header", help="Names of the columns, for a file without them: text,label.")
+]
+BadRows = Annotated[int, typer.Option("--max-bad-rows", help="Leave out up to so many rows that cannot be read.")]
+
+
+def columns(header: str | None) -> list[str] | None:
+    """`text,label` as names."""
+    return None if header is None else [name.strip() for name in header.split(",")]
+
+
+def finetune(
+    model: Model,
+    train: Annotated[Path, typer.Option("--train", help="Labelled .csv, .tsv, .jsonl or .parquet file.")],
+    output: Annotated[Path, typer.Option("--output", help="Folder of the run; the same command goes on with it.")],
+    dev: Annotated[Path | None, typer.Option("--dev", help="Held-out file; without it a tenth of --train.")] = None,
+    task: Annotated[str, typer.Option("--task", help="classify, multilabel or regress.")] = "classify",
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    header: Header = None,
+    class_weights: Annotated[
+        str | None, typer.Option("--class-weights", help="balanced, or by name: good=1,bad=3.")
+    ] = None,
+    epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 3.0,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
+    rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 5e-5,
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Texts per step.")] = 32,
+    schedule: Annotated[
+        str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
+    ] = "linear",
+    layer_decay: Annotated[float, typer.Option("--layer-decay", help="Rate of a layer over that of the next.")] = 1.0,
+    freeze: Annotated[int, typer.Option("--freeze", help="Freeze the embeddings and so many minus one layers.")] = 0,
+    thaw: Annotated[float, typer.Option("--thaw", help="Share of the run over which layers thaw from the top.")] = 0.0,
+    average: Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")] = 0.0,
+    patience: Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")] = None,
+    evaluations: Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")] = 4,
+    seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, new weights.")] = 0,
+    seeds: Annotated[int, typer.Option("--seeds", help="Train with so many seeds, keep the best.")] = 1,
+    max_bad_rows: BadRows = 0,
+    json: Json = False,
+    device: Device = "auto",
+) -> None:
+    """Train a classifier or regressor on labelled texts or pairs. After a crash the same command goes on."""
+    from kinfolk.jobs.finetune import Watcher
+    from kinfolk.jobs.finetune import finetune as train_it
+    from kinfolk.training.optimiser import OptimiserSettings
+    from kinfolk.training.trainer import TrainSettings
+
+    optimiser = OptimiserSettings(rate=rate, layer_decay=layer_decay, freeze=freeze)
+    settings = TrainSettings(
+        seed, epochs, minutes, batch_size, None, 1, schedule, 0.1, 1.0, evaluations, patience, average, thaw, optimiser
+    )
+    with training() as step:
+        found = train_it(
+            model,
+            train,
+            output,
+            dev,
+            task,
+            text,
+            pair,
+            label,
+            columns(header),
+            parse_weights(class_weights),
+            max_bad_rows,
+            seeds,
+            device,
+            settings,
+            Watcher(tell_survey, step),
+        )
+    show_training(found, json)
+
+
+def parse_weights(wanted: str | None) -> str | dict[str, float] | None:
+    """`good=1,bad=3` as a table; names such as balanced stay."""
+    if wanted is None or "=" not in wanted:
+        return wanted
+    pairs = [part.rsplit("=", 1) for part in wanted.split(",")]
+    try:
+        return {name.strip(): float(value) for name, value in pairs}
+    except ValueError:
+        raise typer.BadParameter("write name=weight with commas between them", param_hint="--class-weights") from None
+
+
+def tell_survey(survey: Any, fresh: Any) -> None:
+    """What there is to know before training."""
+    say(str(survey))
+    say(f"weights that start at random: {', '.join(fresh)}")
+
+
+def show_training(found: Finetuned, json: bool) -> None:
+    """Metrics on the dev set, over the seeds where there are several."""
+    for note in found.notes:
+        say(f"note: {note}")
+    if json:
+        by_seed = {str(seed): dict(metrics) for seed, metrics in found.by_seed.items()}
+        print_json({"folder": str(found.folder), "metrics": dict(found.metrics), "by_seed": by_seed})
+        return
+    if len(found.by_seed) == 1:
+        print_table(("on the dev set", "value"), list(found.metrics.items()))
+    else:
+        rows = [(name, mean, deviation) for name, (mean, deviation) in found.summary().items()]
+        print_table((f"on the dev set, {len(found.by_seed)} seeds", "mean", "deviation"), rows)
+    say(f"the model is in {found.folder / 'model'}")
+
+
+def predict(
+    model: Model,
+    source: Annotated[str, typer.Option("--input", help="A table, or texts one a line; - is standard input.")],
+    output: Annotated[Path, typer.Option("--output", help="A .csv, .tsv or .jsonl file.")],
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    header: Header = None,
+    device: Device = "auto",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Add a trained model's label and probability to every row of a file; all columns are kept."""
+    from kinfolk.jobs.predict_file import predict_file
+
+    encoder = open_encoder(model, device, allow_pickle)
+    with working(None) as (work, report):
+        predict_file(encoder, source, output, text, pair, columns(header), report)
+    say(f"{work.done:,} rows, {work.seconds:.1f} s, {work.rate}")
+
+
+def evaluate(
+    model: Model,
+    source: Annotated[Path, typer.Option("--input", help="Labelled .csv, .tsv, .jsonl or .parquet file.")],
+    text: TextColumn = None,
+    pair: PairColumn = None,
+    label: LabelColumn = None,
+    header: Header = None,
+    max_bad_rows: BadRows = 0,
+    json: Json = False,
+    device: Device = "auto",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Measure a trained model on labelled texts: metrics, who is taken for whom, the most confident mistakes."""
+    from kinfolk.jobs.evaluate import evaluate as measure
+
+    encoder = open_encoder(model, device, allow_pickle)
+    found = measure(encoder, source, text, pair, label, columns(header), max_bad_rows)
+    print_json(asdict(found)) if json else show_evaluation(found)
+
+
+def show_evaluation(found: Evaluation) -> None:
+    """Tables for a reader."""
+    print_table((f"on {found.examples:,} examples", "value"), list(found.metrics.items()))
+    if found.confusion is not None and len(found.labels) <= 20:
+        print("\nrows: the truth; columns: what the model says")
+        print_table(
+            ("", *found.labels), [(name, *row) for name, row in zip(found.labels, found.confusion, strict=True)]
+        )
+    if found.mistakes:
+        print("\nthe most confident mistakes")
+        rows = [(item.probability, item.truth, item.guess, item.where, item.text[:80]) for item in found.mistakes]
+        print_table(("probability", "truth", "said", "where", "text"), rows)
