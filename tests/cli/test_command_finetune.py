@@ -1,0 +1,109 @@
+"""From a table to a trained model and back to a table, by commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+import kinfolk
+from conftest import Command
+
+TRAIN = ("--epochs", "3", "--batch-size", "8", "--rate", "0.003", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables") / "train.csv"
+    words = ["water", "bread", "stone", "river", "paper", "cloud"]
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "text", "label"])
+        for number in range(120):
+            taste = ("salt", "sand")[number % 2]
+            text = f"{words[number % 6]}, {taste}\n{words[(number // 6) % 6]} {number // 36}"
+            writer.writerow([number, text, f"{taste}y"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(table: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from kinfolk.cli.main import run
+
+    folder = tmp_path_factory.mktemp("runs") / "tastes"
+    code = run(["finetune", "--model", str(tiny_bert), "--train", str(table), "--output", str(folder), *TRAIN])
+    assert code == 0
+    return folder
+
+
+def test_predictions_keep_every_column_and_add_label_and_probability(
+    command: Command, trained: Path, table: Path, tmp_path: Path
+) -> None:
+    ended = command(
+        "predict", "--model", trained, "--input", table, "--output", tmp_path / "out.csv", "--device", "cpu"
+    )
+    assert ended.code == 0
+    given, found = (list(csv.DictReader(path.open(newline=""))) for path in (table, tmp_path / "out.csv"))
+    assert list(found[0]) == ["id", "text", "label", "predicted_label", "probability"]
+    assert [{name: row[name] for name in given[0]} for row in found] == given
+    assert {row["predicted_label"] for row in found} <= {"salty", "sandy"}
+    assert all(0.5 <= float(row["probability"]) <= 1 for row in found)
+
+
+def test_evaluation_counts_what_prediction_says(command: Command, trained: Path, table: Path, tmp_path: Path) -> None:
+    ended = command("evaluate", "--model", trained, "--input", table, "--json", "--device", "cpu")
+    assert ended.code == 0
+    found = json.loads(ended.out)
+    command("predict", "--model", trained, "--input", table, "--output", tmp_path / "out.jsonl", "--device", "cpu")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    right = sum(row["label"] == row["predicted_label"] for row in rows)
+    assert found["metrics"]["accuracy"] == pytest.approx(right / len(rows))
+    assert sum(map(sum, found["confusion"])) == len(rows)
+    assert found["labels"] == ["salty", "sandy"]
+
+
+def test_the_trained_model_loads_in_transformers_with_equal_scores_and_names(trained: Path) -> None:
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(trained / "model").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(trained / "model")
+    assert theirs.config.id2label == {0: "salty", 1: "sandy"}
+    ours = kinfolk.load(trained, device="cpu")
+    from kinfolk.jobs.classify import score_texts
+
+    texts = ["water and salt", "a river of sand", "nothing"]
+    with torch.no_grad():
+        expected = theirs(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+    found = torch.from_numpy(next(score_texts(ours, texts)))
+    assert (found - expected).abs().max() < 1e-5
+
+
+def test_wrong_labels_columns_and_options_are_one_line(
+    command: Command, tiny_bert: Path, table: Path, tmp_path: Path
+) -> None:
+    one_class = tmp_path / "one.csv"
+    one_class.write_text("text,label\na,x\nb,x\n")
+    usual = ("--model", tiny_bert, "--output", tmp_path / "run", "--device", "cpu")
+    cases = {
+        "only one class": ("--train", one_class),
+        "no column": ("--train", table, "--label", "lable"),
+        "schedule='linaer' is not known": ("--train", table, "--schedule", "linaer"),
+        "class weights for classes that do not occur": ("--train", table, "--class-weights", "sweet=2"),
+        "not a number": ("--train", table, "--task", "regress"),
+    }
+    for reason, options in cases.items():
+        ended = command("finetune", *usual, *options)
+        assert ended.code == 2, reason
+        assert reason in ended.err
+        assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_model_without_a_classifier_says_so(command: Command, tiny_bert: Path, table: Path, tmp_path: Path) -> None:
+    ended = command(
+        "predict", "--model", tiny_bert, "--input", table, "--output", tmp_path / "out.csv", "--device", "cpu"
+    )
+    assert ended.code == 2
+    assert "no classifier" in ended.err
+    assert not (tmp_path / "out.csv").exists()

@@ -1,0 +1,41 @@
+"""Training survives `kill -9`: 20 times here, as often as $KINFOLK_KILLS says elsewhere."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from small_runs import train, weights
+
+from kinfolk.checkpoints.tensors import SafetensorsFile
+
+KILLS = int(os.environ.get("KINFOLK_KILLS", "20"))
+
+
+def test_killed_at_random_it_ends_with_the_same_weights(tiny_bert: Path, tmp_path: Path) -> None:
+    """`kill -9` at random moments; the children are forked, so each starts at once."""
+    train(tiny_bert, tmp_path / "whole", evaluations=12)
+    draw = random.Random(0)
+    kills = 0
+    while kills < KILLS:
+        child = os.fork()
+        if child == 0:
+            try:
+                train(tiny_bert, tmp_path / "killed", evaluations=12)
+            finally:
+                os._exit(0)
+        time.sleep(draw.uniform(0.0, 0.25))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        kills += 1
+        for step in (tmp_path / "killed").glob("step-*"):
+            SafetensorsFile(step / "weights.safetensors")  # never half a checkpoint
+        if (tmp_path / "killed" / "model").exists():
+            assert weights(tmp_path / "whole") == weights(tmp_path / "killed")
+            (tmp_path / "killed").rename(tmp_path / f"done-{kills}")
+    train(tiny_bert, tmp_path / "killed", evaluations=12)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "killed")
+    print(f"{kills} kills")

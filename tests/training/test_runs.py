@@ -1,0 +1,94 @@
+"""A run folder under faults: damage, two processes, other data."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinfolk.errors import FolderError
+from kinfolk.training.runs import Run, Snapshot
+
+
+def snapshot(step: int) -> Snapshot:
+    torch.manual_seed(step)
+    return Snapshot(step, {"weights": {"a": torch.randn(5, 3)}}, {"total": 9, "best": None, "waited": 0})
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    run = Run.open(tmp_path, {"seed": 1})
+    run.save(snapshot(3))
+    found, notes = run.newest()
+    assert found is not None
+    assert found.step == 3
+    assert notes == []
+    assert torch.equal(found.tensors["weights"]["a"], snapshot(3).tensors["weights"]["a"])
+    assert found.counters == {"total": 9, "best": None, "waited": 0}
+
+
+def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
+    run = Run.open(tmp_path, {})
+    for step in range(1, 7):
+        run.save(snapshot(step), best=step == 2)
+    assert run.steps() == [2, 5, 6]
+    best = run.best()
+    assert best is not None
+    assert best.step == 2
+
+
+def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_it_used(tmp_path: Path) -> None:
+    run = Run.open(tmp_path, {})
+    run.save(snapshot(1))
+    run.save(snapshot(2))
+    draw = random.Random(0)
+    files = sorted((tmp_path / "step-2").iterdir())
+    for _ in range(50):
+        file = draw.choice(files)
+        content = bytearray(file.read_bytes())
+        place = draw.randrange(len(content))
+        content[place] ^= 1 << draw.randrange(8)
+        good = file.read_bytes()
+        file.write_bytes(content)
+        found, notes = run.newest()
+        assert found is not None
+        assert found.step == 1, f"{file.name} byte {place}"
+        assert "step-2" in notes[0]
+        file.write_bytes(good)
+
+
+def test_a_second_process_is_refused_and_the_first_named(tmp_path: Path) -> None:
+    first = Run.open(tmp_path, {})
+    with pytest.raises(FolderError, match=rf"process {os.getpid()} is training there"):
+        Run.open(tmp_path, {})
+    first.close()
+    Run.open(tmp_path, {}).close()
+
+
+def test_a_lock_of_a_dead_process_does_not_block(tmp_path: Path) -> None:
+    child = os.fork()
+    if child == 0:
+        Run.open(tmp_path, {})
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (tmp_path / "lock").read_text() == str(child)
+    Run.open(tmp_path, {}).close()
+
+
+def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> None:
+    Run.open(tmp_path, {"seed": 1, "data": "abc"}).close()
+    with pytest.raises(FolderError, match="seed was 1, is 2"):
+        Run.open(tmp_path, {"seed": 2, "data": "abc"})
+
+
+def test_a_log_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
+    run = Run.open(tmp_path, {})
+    run.log({"step": 1, "loss": 2.0})
+    run.log({"step": 2, "loss": 1.0})
+    with (tmp_path / "log.jsonl").open("a") as stream:
+        stream.write('{"step": 3, "lo')
+    assert [entry["step"] for entry in run.entries()] == [1, 2]
+    run.rewind_log(1)
+    assert [entry["step"] for entry in run.entries()] == [1]

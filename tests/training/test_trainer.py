@@ -1,0 +1,111 @@
+"""The trainer's promises: it learns, goes on exactly, and stops where it must."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import examples, settings, train, weights
+
+import kinfolk
+from kinfolk.checkpoints.tensors import SafetensorsFile
+from kinfolk.errors import FolderError, StopSignalError, TrainingError
+from kinfolk.jobs.finetune import Watcher, finetune
+from kinfolk.training.optimiser import OptimiserSettings, build_optimiser, depth_of
+
+
+def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:
+    found = train(tiny_bert, tmp_path / "run", count=400, epochs=6.0)
+    assert found.metrics["accuracy"] > 0.9
+
+
+def test_the_same_seed_gives_the_same_weights(tiny_bert: Path, tmp_path: Path) -> None:
+    train(tiny_bert, tmp_path / "first")
+    train(tiny_bert, tmp_path / "second")
+    assert weights(tmp_path / "first") == weights(tmp_path / "second")
+
+
+@pytest.mark.parametrize("changes", [{}, {"average": 0.5}, {"thaw": 0.8}], ids=["plain", "averaged", "thawing"])
+def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Path, changes: dict[str, float]) -> None:
+    train(tiny_bert, tmp_path / "whole", **changes)
+
+    def stop(seed: int, progress: object) -> None:
+        if progress.step == 9:  # type: ignore[attr-defined]
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(StopSignalError, match="SIGTERM"):
+        finetune(
+            tiny_bert,
+            examples(96),
+            tmp_path / "stopped",
+            examples(32, seed=1),
+            settings=settings(**changes),
+            device="cpu",
+            watcher=Watcher(step=stop),
+        )
+    train(tiny_bert, tmp_path / "stopped", **changes)
+    assert weights(tmp_path / "whole") == weights(tmp_path / "stopped")
+    logs = [(tmp_path / name / "log.jsonl").read_text() for name in ("whole", "stopped")]
+    assert logs[0] == logs[1]
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_rows(tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match="the batch held the examples"):
+        train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=1e30), clip=None)
+    steps = sorted((tmp_path / "run").glob("step-*"))
+    assert steps
+    stored = SafetensorsFile(steps[-1] / "weights.safetensors")
+    assert all(torch.isfinite(stored.read(name)).all() for name in stored.names())
+
+
+def test_other_data_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
+    train(tiny_bert, tmp_path / "run")
+    with pytest.raises(FolderError, match="already holds a trained model"):
+        train(tiny_bert, tmp_path / "run", count=48)
+    (tmp_path / "run" / "model").rename(tmp_path / "model")
+    with pytest.raises(FolderError, match="data was"):
+        train(tiny_bert, tmp_path / "run", count=48)
+
+
+def test_patience_ends_a_run_that_no_longer_improves(tiny_bert: Path, tmp_path: Path) -> None:
+    found = train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=1e-12), evaluations=10, patience=2)
+    entries = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    assert sum("metrics" in entry for entry in entries) == 3
+    assert "seed 0 did no better than always guessing the commonest class" in found.notes
+
+
+def test_minutes_fix_the_number_of_steps_before_the_first(tiny_bert: Path, tmp_path: Path) -> None:
+    found = train(tiny_bert, tmp_path / "run", minutes=0.02)
+    assert found.metrics
+    assert (tmp_path / "run" / "log.jsonl").read_text().count("\n") >= 1
+
+
+def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: Path, tmp_path: Path) -> None:
+    model = kinfolk.load(tiny_bert, device="cpu").model
+    rates = {
+        depth_of(name, 2): group["lr"]
+        for group in build_optimiser(model, OptimiserSettings(rate=1.0, layer_decay=0.5)).param_groups
+        for name, weight in model.named_parameters()
+        if any(weight is other for other in group["params"])
+    }
+    assert rates == {0: 0.125, 1: 0.25, 2: 0.5, 3: 1.0}
+    before = kinfolk.load(tiny_bert, device="cpu").model.state_dict()
+    train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=3e-3, freeze=2))
+    after = kinfolk.load(tmp_path / "run", device="cpu").model.state_dict()
+    moved = {
+        depth_of(name, 2) for name, weight in after.items() if name in before and not torch.equal(weight, before[name])
+    }
+    assert moved <= {2, 3}
+    assert 2 in moved
+
+
+def test_several_seeds_give_a_mean_and_a_deviation(tiny_bert: Path, tmp_path: Path) -> None:
+    found = finetune(
+        tiny_bert, examples(64), tmp_path / "run", examples(32, seed=1), settings=settings(), seeds=3, device="cpu"
+    )
+    assert set(found.by_seed) == {0, 1, 2}
+    mean, deviation = found.summary()["accuracy"]
+    assert 0 <= mean <= 1
+    assert deviation >= 0
