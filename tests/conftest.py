@@ -6,24 +6,19 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from surroundings import Command, Ended, OfflineError
+
 # Both are read once, when torch and huggingface_hub are imported. The models here are tiny: more threads only wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-BESIDE = Path(__file__).resolve().parents[2] / "shared"
 SLOW = "slow: ./scripts/test --all"
-
-
-class OfflineError(RuntimeError):
-    """A test tried to leave this machine. Not an OSError, so that no retry or fallback can swallow it."""
 
 
 def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
@@ -42,23 +37,6 @@ def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(refuse_network)
-
-
-def shared_data(relative: str) -> Path:
-    """A file or folder below $KINFOLK_DATA; skips the test when it is absent."""
-    return _outside("data", relative, "KINFOLK_DATA")
-
-
-def shared_fixture(relative: str) -> Path:
-    """A file or folder below $KINFOLK_FIXTURES; skips the test when it is absent."""
-    return _outside("fixtures", relative, "KINFOLK_FIXTURES")
-
-
-def _outside(room: str, relative: str, variable: str) -> Path:
-    path = Path(os.environ.get(variable) or BESIDE / room) / relative
-    if not path.exists():
-        pytest.skip(f"no {room}/{relative}: set {variable}")
-    return path
 
 
 @pytest.fixture(scope="session")
@@ -92,18 +70,6 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     initialise(model, 0.2)
     tokenizer = learn("wordpiece", passages(), vocabulary_size=300)
     return Encoder(model.eval(), tokenizer).save(tmp_path_factory.mktemp("models") / "tiny-bert")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """What a command left: its exit code and its two streams."""
-
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ended]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import OfflineError
+from surroundings import OfflineError
 
 HEAVY = {"torch", "numpy", "scipy", "pandas", "sklearn", "transformers", "tokenizers", "safetensors", "huggingface_hub"}
 

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 import kinfolk
-from conftest import Command
+from surroundings import Command
 
 TRAIN = ("--epochs", "3", "--batch-size", "8", "--rate", "0.003", "--device", "cpu")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Command
 from kinfolk import __version__
 from kinfolk.cli import main
+from surroundings import Command
 
 COMMANDS = ("embed", "fill-mask", "search", "tokenize", "info", "convert")
 

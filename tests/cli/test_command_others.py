@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Command
 from kinfolk.jobs.loaded import load
+from surroundings import Command
 
 
 def test_fill_mask_ranks_guesses(command: Command, tiny_bert: Path) -> None:

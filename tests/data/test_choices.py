@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from conftest import shared_data
 from kinfolk.data.choices import read_choices
 from kinfolk.data.examples import Choice
 from kinfolk.errors import DataError
+from surroundings import shared_data
 
 
 def test_both_kinds_of_rows_give_choices(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from conftest import shared_data
 from kinfolk.data.conll import read_conll, read_slots
 from kinfolk.data.examples import Sentence
 from kinfolk.data.tags import entities
 from kinfolk.errors import DataError, FolderError
+from surroundings import shared_data
 
 
 def slots(folder: Path, words: str, tags: str, labels: str) -> Path:

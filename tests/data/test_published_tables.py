@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from conftest import shared_data
 from kinfolk.data.labelled import read_examples
 from kinfolk.errors import DataError
+from surroundings import shared_data
 
 COLA = ("source", "label", "mark", "sentence")
 

@@ -6,12 +6,12 @@ from collections import Counter
 
 import pytest
 
-from conftest import shared_data
 from kinfolk.data.examples import Choice, Example, Question, Sentence, fingerprint
 from kinfolk.data.labelled import read_examples
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import DataError, InputError
+from surroundings import shared_data
 
 
 def examples(count: int, classes: int = 2) -> list[Example]:

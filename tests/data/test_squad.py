@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from small_files import written
 
-from conftest import shared_data
 from kinfolk.data.examples import Question
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import DataError, FolderError
+from surroundings import shared_data
 
 CONTEXT = "Die Ärztin wohnt in Köln."
 

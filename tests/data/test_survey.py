@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import shared_data
 from kinfolk.data.conll import read_slots
 from kinfolk.data.examples import Choice, Example, Question, Sentence
 from kinfolk.data.labelled import read_examples
@@ -15,6 +14,7 @@ from kinfolk.demo import passages
 from kinfolk.errors import DataError
 from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
+from surroundings import shared_data
 
 
 @pytest.fixture(scope="module")

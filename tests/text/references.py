@@ -7,8 +7,8 @@ from typing import Any
 
 import transformers
 
-from conftest import shared_fixture
 from kinfolk.text.tokenizer import Tokenizer
+from surroundings import shared_fixture
 
 CLASSES = {
     "bert-base-uncased": transformers.BertTokenizer,

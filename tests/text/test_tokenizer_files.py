@@ -11,9 +11,9 @@ import pytest
 import transformers
 from small_tokenizers import KINDS, NASTY, SENTENCES, small
 
-from conftest import shared_fixture
 from kinfolk.errors import InputError, TokenizerError
 from kinfolk.text.tokenizer import Tokenizer
+from surroundings import shared_fixture
 
 TEXTS = [*SENTENCES, *NASTY]
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s on Mat mat"

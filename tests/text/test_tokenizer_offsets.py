@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_tokenizers import KINDS, NASTY, SENTENCES, small, strange_texts
 
-from conftest import shared_fixture
 from kinfolk.errors import InputError
 from kinfolk.text.tokenizer import Tokenizer
+from surroundings import shared_fixture
 
 VOCABULARIES = ("bert-base-uncased", "roberta-base", "openai-gpt", "albert-base", "xlnet-base-cased")
 ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=30)  # lone surrogates included

@@ -13,8 +13,8 @@ import transformers
 from references import CLASSES, both
 from small_tokenizers import NASTY, SENTENCES, strange_texts
 
-from conftest import shared_data, shared_fixture
 from kinfolk.text.tokenizer import Tokenizer
+from surroundings import shared_data, shared_fixture
 
 VOCABULARIES = pytest.mark.parametrize("name", CLASSES)
 
