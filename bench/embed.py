@@ -12,10 +12,10 @@ import numpy as np
 
 from bench.harness import DATA, THREADS, Run, compete, table, write_result
 
-ROUNDS = 4
+ROUNDS = 3
 TASKS = {
     "sst2": "2,000 sentences of SST-2, about 24 tokens each",
-    "mixed": "400 texts of 8 to 400 tokens",
+    "mixed": "200 texts of 8 to 400 tokens",
     "single": "200 sentences of SST-2, one call each",
 }
 
@@ -26,7 +26,7 @@ def texts(task: str) -> tuple[str, ...]:
     if task == "mixed":
         words = (DATA / "wikipedia" / "plain.txt").read_text(encoding="utf-8").split()[:200_000]
         draw = random.Random(0)
-        sizes = [draw.randint(5, 280) for _ in range(400)]  # about 1.35 tokens a word
+        sizes = [draw.randint(5, 280) for _ in range(200)]  # about 1.35 tokens a word
         return tuple(" ".join(words[place : place + size]) for size in sizes for place in [draw.randrange(190_000)])
     rows = (DATA / "sst2" / "train.tsv").read_text(encoding="utf-8").split("\n")
     return tuple(row.rsplit("\t", 1)[0] for row in rows[: 200 if task == "single" else 2000])

@@ -14,7 +14,7 @@ SAVED = Path(__file__).parent / "saved"
 
 
 def test_the_public_names_are_these() -> None:
-    assert kinfolk.__all__ == ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "load"]
+    assert kinfolk.__all__ == ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "finetune", "load"]
     assert dir(kinfolk) == sorted(kinfolk.__all__)
     assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)
 
@@ -26,6 +26,7 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         if not name.startswith("_")
     }
     assert verbs == {
+        "classify": ["texts"],
         "embed": ["texts", "layers", "pool", "normalize", "on_long", "trace"],
         "embed_settings": ["layers", "pool", "normalize", "on_long"],
         "embed_stream": ["texts", "settings"],

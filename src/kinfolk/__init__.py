@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING, Any
 from kinfolk.errors import KinfolkError
 
 if TYPE_CHECKING:
+    from kinfolk.jobs.finetune import finetune
     from kinfolk.jobs.loaded import Encoder, load
     from kinfolk.parts.trace import Trace
     from kinfolk.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "load"]
+__all__ = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "finetune", "load"]
 
 _HOMES = {
     "Encoder": "kinfolk.jobs.loaded",
     "Tokenizer": "kinfolk.text.tokenizer",
     "Trace": "kinfolk.parts.trace",
+    "finetune": "kinfolk.jobs.finetune",
     "load": "kinfolk.jobs.loaded",
 }
 

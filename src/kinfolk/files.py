@@ -134,7 +134,7 @@ def replacing(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
 
     `needs` is the number of bytes to come, where it is known: the message about a full disk tells it.
     """
-    with _writing(path, needs):
+    with writing(path, needs):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = _beside(path)
         try:
@@ -168,7 +168,7 @@ def write_json(path: Path, content: Any) -> None:
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused."""
-    with _writing(path):
+    with writing(path):
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise FolderError(f"{path} already exists and is not an empty folder; choose another name or remove it")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,7 @@ def _beside(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _writing(path: Path, needs: int = 0) -> Iterator[None]:
+def writing(path: Path, needs: int = 0) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -80,6 +80,16 @@ def test_the_trained_model_loads_in_transformers_with_equal_scores_and_names(tra
     assert (found - expected).abs().max() < 1e-5
 
 
+def test_python_says_what_the_command_says(command: Command, trained: Path, table: Path, tmp_path: Path) -> None:
+    command("predict", "--model", trained, "--input", table, "--output", tmp_path / "out.jsonl", "--device", "cpu")
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    model = kinfolk.load(trained, device="cpu")
+    found = model.classify(row["text"] for row in rows)
+    assert [guess.label for guess in found] == [row["predicted_label"] for row in rows]
+    assert all(abs(sum(guess.probabilities.values()) - 1) < 1e-6 for guess in found)
+    assert model.classify(rows[0]["text"]).label == rows[0]["predicted_label"]
+
+
 def test_wrong_labels_columns_and_options_are_one_line(
     command: Command, tiny_bert: Path, table: Path, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kinfolk.errors import InputError, WeightsError
-from kinfolk.jobs.info import Sizes, describe_folder, describe_preset, has_pooler, relatives
+from kinfolk.jobs.info import Sizes, describe_folder, describe_preset, relatives
 from kinfolk.models.registry import families, preset
 
 KNOWN = {
@@ -39,7 +39,7 @@ def test_the_reference_counts_the_same_parameters(name: str) -> None:
 
     family, found = preset(name)
     config = AutoConfig.for_model(family.name, **found.config.to_public())
-    options = {"add_pooling_layer": True} if has_pooler(family) else {}
+    options = {"add_pooling_layer": True} if family.has_pooler else {}
     with torch.device("meta"):
         reference = AutoModel.from_config(config, **options)
     assert describe_preset(name).parameters == sum(weight.numel() for weight in reference.parameters())

@@ -90,5 +90,26 @@ def test_a_log_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
     with (tmp_path / "log.jsonl").open("a") as stream:
         stream.write('{"step": 3, "lo')
     assert [entry["step"] for entry in run.entries()] == [1, 2]
-    run.rewind_log(1)
+    run.rewind(1, None)
     assert [entry["step"] for entry in run.entries()] == [1]
+
+
+def test_a_damaged_checkpoint_is_written_anew_when_the_run_comes_back_to_it(tmp_path: Path) -> None:
+    run = Run.open(tmp_path, {})
+    run.save(snapshot(1), best=True)
+    run.save(snapshot(2), best=True)
+    (tmp_path / "step-2" / "weights.safetensors").write_bytes(b"broken")
+    found, _ = run.newest()
+    assert found is not None
+    run.rewind(found.step, best=1)
+    assert run.steps() == [1]
+    run.save(snapshot(2), best=True)
+    best = run.best()
+    assert best is not None
+    assert best.step == 2
+
+
+def test_leftovers_of_a_killed_write_are_swept_away(tmp_path: Path) -> None:
+    (tmp_path / ".step-3.abcd.part").mkdir()
+    Run.open(tmp_path, {}).close()
+    assert not list(tmp_path.glob(".step-*"))

@@ -94,7 +94,7 @@ def _build(
         weight = f"{head.keys['output']}.weight" if "output" in head.keys else None
         shape = tensors.shape(names[weight]) if weight in names else (0,)
         heads[name] = shape[0] if shape else 0
-    pooler = any(name.startswith(f"{_prefix(family, names)}pooler.") for name in names)
+    pooler = family.has_pooler and any(name.startswith(f"{_prefix(family, names)}pooler.") for name in names)
     own_table = "masked_lm" in heads and (not _tied(public) or family.heads["masked_lm"].keys["table"] in names)
     with torch.device("meta"):
         model = Model(family, config, heads, pooler, own_table)

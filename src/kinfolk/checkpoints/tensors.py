@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kinfolk.checkpoints.header import Entry
 from kinfolk.checkpoints.pickled import PickledTensors
 from kinfolk.checkpoints.safetensors_file import (
     SafetensorsFile,
@@ -24,7 +23,6 @@ from kinfolk.errors import WeightsError
 from kinfolk.files import inside, reading
 
 __all__ = [
-    "Entry",
     "PickledTensors",
     "SafetensorsFile",
     "ShardedTensors",

@@ -64,7 +64,9 @@ def finetune(
         str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
     ] = "linear",
     layer_decay: Annotated[float, typer.Option("--layer-decay", help="Rate of a layer over that of the next.")] = 1.0,
-    freeze: Annotated[int, typer.Option("--freeze", help="Freeze the embeddings and so many minus one layers.")] = 0,
+    freeze: Annotated[
+        int, typer.Option("--freeze", help="1 freezes the embeddings, 2 the first layer too, and so on.")
+    ] = 0,
     thaw: Annotated[float, typer.Option("--thaw", help="Share of the run over which layers thaw from the top.")] = 0.0,
     average: Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")] = 0.0,
     patience: Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")] = None,
@@ -83,25 +85,34 @@ def finetune(
 
     optimiser = OptimiserSettings(rate=rate, layer_decay=layer_decay, freeze=freeze)
     settings = TrainSettings(
-        seed, epochs, minutes, batch_size, None, 1, schedule, 0.1, 1.0, evaluations, patience, average, thaw, optimiser
+        seed=seed,
+        epochs=epochs,
+        minutes=minutes,
+        batch_size=batch_size,
+        schedule=schedule,
+        evaluations=evaluations,
+        patience=patience,
+        average=average,
+        thaw=thaw,
+        optimiser=optimiser,
     )
     with training() as step:
         found = train_it(
             model,
             train,
             output,
-            dev,
-            task,
-            text,
-            pair,
-            label,
-            columns(header),
-            parse_weights(class_weights),
-            max_bad_rows,
-            seeds,
-            device,
-            settings,
-            Watcher(tell_survey, step),
+            dev=dev,
+            task=task,
+            text=text,
+            pair=pair,
+            label=label,
+            header=columns(header),
+            class_weights=parse_weights(class_weights),
+            max_bad_rows=max_bad_rows,
+            seeds=seeds,
+            device=device,
+            settings=settings,
+            watcher=Watcher(tell_survey, step),
         )
     show_training(found, json)
 
@@ -180,6 +191,8 @@ def evaluate(
 
 def show_evaluation(found: Evaluation) -> None:
     """Tables for a reader."""
+    if found.bad:
+        say(f"note: {found.bad} bad rows were left out")
     print_table((f"on {found.examples:,} examples", "value"), list(found.metrics.items()))
     if found.confusion is not None and len(found.labels) <= 20:
         print("\nrows: the truth; columns: what the model says")

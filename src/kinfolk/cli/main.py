@@ -1,4 +1,4 @@
-"""The command `kinfolk`. Its commands stand in the other files of this folder, one each.
+"""The command `kinfolk`. Its commands stand in the other files of this folder.
 
 Results go to stdout, everything else to stderr. A fault of the user's is one line, `kinfolk: …`, and exit code 2.
 Nothing heavy is imported before a command runs, so that `--help` answers at once; typer's rich help would double its
@@ -73,7 +73,7 @@ add("convert", convert.convert, convert.EXAMPLE, computes=False)
 
 
 def prepare_process() -> None:
-    """The process is our own here, so its allocator and threads may be set."""
+    """The process is our own here, so its allocator may be set."""
     from kinfolk.machine import tune
 
     tune()

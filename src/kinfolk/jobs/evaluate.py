@@ -32,6 +32,7 @@ class Evaluation:
     """Metrics; for classes also who was taken for whom, (truth, guess), and the most confident mistakes."""
 
     examples: int
+    bad: int  # rows that were left out
     metrics: Mapping[str, float]
     labels: Sequence[str]
     confusion: list[list[int]] | None
@@ -50,14 +51,15 @@ def evaluate(
 ) -> Evaluation:
     """Score the rows of a labelled file."""
     task = text_task(encoder)
-    examples = read_examples(source, task.kind, text, pair, label, header, max_bad_rows=max_bad_rows).examples
+    read = read_examples(source, task.kind, text, pair, label, header, max_bad_rows=max_bad_rows)
+    examples = read.examples
     if not examples:
         raise InputError(f"{source}: no examples to evaluate on")
     targets = task.targets(examples)
     scores = np.concatenate(list(score_texts(encoder, texts_of(examples))))
     _, found = task.merit(scores, targets)
     if task.kind != "classify":
-        return Evaluation(len(examples), found, task.labels, None, [])
+        return Evaluation(len(examples), read.bad, found, task.labels, None, [])
     guesses = scores.argmax(1)
     confusion = np.zeros((len(task.labels), len(task.labels)), dtype=int)
     np.add.at(confusion, (np.array(targets), guesses), 1)
@@ -73,4 +75,4 @@ def evaluate(
         )
         for number in wrong
     ]
-    return Evaluation(len(examples), found, task.labels, confusion.tolist(), listed)
+    return Evaluation(len(examples), read.bad, found, task.labels, confusion.tolist(), listed)

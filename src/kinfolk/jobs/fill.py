@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.errors import InputError, MissingHeadError
-from kinfolk.jobs.embed import packed
+from kinfolk.jobs.embed import BATCH_TOKENS, packed
 from kinfolk.models.model import Model
 from kinfolk.text.tokenizer import Tokenizer
 
@@ -67,8 +67,8 @@ def fill_masks(
             guesses = [filler.score(_word_pieces(tokenizer, word, filler.starts_text)) for word in words]
         else:
             guesses = [guess for count in range(1, pieces + 1) for guess in filler.search(count, top, whole=pieces > 1)]
-        best = sorted(guesses, key=lambda guess: -guess.score)[:top]
-        found.append([_filled(tokenizer, text, number, guess) for guess in best])
+        ranked = sorted(guesses, key=lambda guess: -guess.score)
+        found.append([_filled(tokenizer, text, number, guess) for guess in (ranked if words else ranked[:top])])
     return found
 
 
@@ -93,7 +93,8 @@ class _Filler:
 
     def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], place: int, context: int):
         self.model, self.tokenizer, self.ids, self.place, self.context = model, tokenizer, ids, place, context
-        self.starts_text = place <= 1
+        self.starts_text = all(number in tokenizer.special_ids for number in ids[:place])
+        self.beginnings, self.continuations = self._whole_words()
 
     def search(self, count: int, top: int, whole: bool) -> list[_Guess]:
         """The best words of exactly `count` pieces, by beam search from left to right."""
@@ -101,8 +102,10 @@ class _Filler:
         width = max(top, BEAM) if count > 1 else top
         for step in range(count):
             scores = self._log_probabilities([guess.pieces for guess in beam], count)
-            if whole:
-                scores = scores.masked_fill(~self._may_stand(step), float("-inf"))
+            allowed = self.beginnings if step == 0 else self.continuations
+            if not whole:
+                allowed = self.beginnings | self.continuations
+            scores = scores.masked_fill(~allowed, float("-inf"))
             best = scores.topk(min(width, scores.shape[1]), dim=1)
             longer = [
                 _Guess((*guess.pieces, int(piece)), guess.log_probability + float(value))
@@ -129,19 +132,36 @@ class _Filler:
             raise InputError(
                 f"the text has {len(rows[0]):,} tokens, the model reads {self.context:,}: shorten it around the mask"
             )
+        size = max(1, BATCH_TOKENS // len(rows[0]))
+        found = [self._scores(rows[start : start + size], len(prefixes[0])) for start in range(0, len(rows), size)]
+        return torch.cat(found).log_softmax(-1)
+
+    def _scores(self, rows: list[list[int]], done: int) -> Tensor:
+        """Scores over the vocabulary at the first piece that is still to come, (rows, vocabulary)."""
         with torch.inference_mode():
             tokens = packed(self.model, rows, [])
             hidden = self.model(tokens)
-            at = [start + self.place + len(prefixes[0]) for start in tokens.layout.starts]
+            at = [start + self.place + done for start in tokens.layout.starts]
             scores = self.model.scores("masked_lm", tokens, hidden, torch.tensor(at, device=hidden.device))
-            return scores.float().log_softmax(-1).cpu()
+            return scores.float().cpu()
 
-    def _may_stand(self, step: int) -> Tensor:
-        """Pieces that may stand at this step of a whole word: a beginning first, continuations after it."""
-        size, special = self.model.config.vocabulary_size, self.tokenizer.special_ids
-        known = range(min(size, self.tokenizer.vocabulary_size))
-        allowed = [number not in special and self.tokenizer.starts_word(number) == (step == 0) for number in known]
-        return torch.tensor(allowed + [False] * (size - len(allowed)))
+    def _whole_words(self) -> tuple[Tensor, Tensor]:
+        """Which pieces may begin a word here, and which may go on with one; special ones and holes may do neither.
+
+        Vocabularies that mark the blank before a word leave it out where a text begins.
+        """
+        tokenizer, size = self.tokenizer, self.model.config.vocabulary_size
+        usual = [
+            number not in tokenizer.special_ids and tokenizer.token_of(number) != ""
+            for number in range(tokenizer.vocabulary_size)
+        ]
+        known = torch.tensor(usual + [False] * (size - len(usual)))
+        starts = [tokenizer.starts_word(number) for number in range(tokenizer.vocabulary_size)]
+        beginnings = known & torch.tensor(starts + [False] * (size - len(starts)))
+        continuations = known & ~beginnings
+        first = tokenizer.encode("a", specials=False).ids
+        unmarked = self.starts_text and bool(first) and not tokenizer.starts_word(first[0])
+        return (continuations if unmarked else beginnings), continuations
 
 
 def _word_pieces(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[int, ...]:

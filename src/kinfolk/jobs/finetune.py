@@ -14,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -28,7 +29,7 @@ from kinfolk.errors import FolderError, InputError
 from kinfolk.jobs.loaded import Encoder, load
 from kinfolk.jobs.scoring import score, text_items
 from kinfolk.jobs.text_task import TextTask
-from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.models.model import Model, weights_hash, with_fresh_head
 from kinfolk.text.tokenizer import Text
 from kinfolk.training.runs import Run
 from kinfolk.training.trainer import Progress, Trainer, TrainSettings
@@ -141,7 +142,8 @@ class _Result:
     notes: list[str]
 
     def save(self, encoder: Encoder, output: Path) -> None:
-        public = encoder.public | self.task.to_public()
+        earlier = {name: value for name, value in encoder.public.items() if name != "thresholds"}
+        public = earlier | self.task.to_public()
         dataclasses.replace(encoder, model=self.model, recipe=None, public=public).save(output / "model")
 
 
@@ -161,7 +163,9 @@ class _Job:
         self.targets = task.targets(held)
         self.items = text_items(encoder.tokenizer, texts_of(learned), task.targets(learned), encoder.context)
         self.held = text_items(encoder.tokenizer, texts_of(held), self.targets, encoder.context)
-        self.data = _hash([dataclasses.astuple(example)[:3] for example in (*learned, *held)])
+        self.data = _hash([[dataclasses.astuple(example)[:3] for example in side] for side in (learned, held)])
+        self.start = weights_hash(encoder.model)
+        self.places = [example.where for example in learned]
 
     def train(self, seed: int, several: bool, watcher: Watcher) -> _Result:
         settings = dataclasses.replace(self.settings, seed=seed)
@@ -173,9 +177,9 @@ class _Job:
 
         run = Run.open(self.folder / f"seed-{seed}" if several else self.folder, self._description(settings, model))
         try:
-            trainer = Trainer(
-                model, objective, self.items.items, settings, run, evaluate, lambda p: watcher.step(seed, p)
-            )
+            watch = partial(watcher.step, seed)
+            items = self.items.items
+            trainer = Trainer(model, objective, items, settings, run, evaluate, watch, self.places.__getitem__)
             notes = trainer.train()
             trainer.load_best()
         finally:
@@ -200,7 +204,7 @@ class _Job:
             "settings": dataclasses.asdict(settings),
             "family": model.family.name,
             "config": dataclasses.asdict(model.config),
-            "start": _hash([float(weight.detach().double().sum()) for weight in model.parameters()]),
+            "start": self.start,
             "tokenizer": _hash(self.encoder.tokenizer.to_json()),
             "data": self.data,
         }

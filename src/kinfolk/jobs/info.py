@@ -10,11 +10,9 @@ from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
 from kinfolk.errors import FolderError
-from kinfolk.models.model import EncoderConfig, Family, count_parameters
+from kinfolk.models.model import EncoderConfig, count_parameters
 from kinfolk.models.registry import families, preset
 from kinfolk.text.tokenizer import Tokenizer
-
-WITHOUT_POOLER = ("distilbert",)
 
 
 @dataclass(frozen=True)
@@ -83,13 +81,8 @@ def describe_preset(name: str) -> PresetInfo:
     109482240
     """
     family, found = preset(name)
-    parameters = count_parameters(family, found.config, pooler=has_pooler(family))
+    parameters = count_parameters(family, found.config, pooler=family.has_pooler)
     return PresetInfo(name, family.title, sizes_of(found.config), parameters, found.published)
-
-
-def has_pooler(family: Family) -> bool:
-    """Does the family's published body end in a pooler?"""
-    return family.name not in WITHOUT_POOLER
 
 
 def sizes_of(config: EncoderConfig) -> Sizes:

@@ -19,6 +19,7 @@ from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks,
 from kinfolk.jobs.fill import Filled, fill_masks
 from kinfolk.jobs.find import find_model
 from kinfolk.jobs.layers import choose_layers
+from kinfolk.jobs.text_task import Prediction
 from kinfolk.jobs.windows import ON_LONG
 from kinfolk.models.model import Model
 from kinfolk.parts.trace import Trace
@@ -42,6 +43,12 @@ class Encoder:
         if self.tokenizer.vocabulary_size > size:
             raise TokenizerError(
                 f"the tokenizer has ids up to {self.tokenizer.vocabulary_size - 1:,}, the embedding {size:,} rows: "
+                "they do not belong together"
+            )
+        segments = self.model.config.segments
+        if segments > 1 and self.tokenizer.segments > segments:
+            raise TokenizerError(
+                f"the tokenizer numbers {self.tokenizer.segments} segments, the model has {segments}: "
                 "they do not belong together"
             )
 
@@ -122,6 +129,17 @@ class Encoder:
         """
         found = fill_masks(self.model, self.tokenizer, text, top, pieces, words, self.context)
         return found[0] if len(found) == 1 else found
+
+    def classify(self, texts: Text | Iterable[Text]) -> Prediction | list[Prediction]:
+        """What a model trained for it says of texts or pairs: a label with its probability, labels, or a value.
+
+        One Prediction for one string or pair, a list for a list or generator. Long texts are read in windows.
+        """
+        from kinfolk.jobs.classify import classify  # it stands on this file
+
+        if isinstance(texts, str | tuple):
+            return next(classify(self, [texts]))
+        return list(classify(self, texts))
 
     def next_sentence(self, first: str, second: str) -> float:
         """Probability that the second text follows the first (BERT's second pre-training task)."""

@@ -41,7 +41,7 @@ def predict_file(
         raise InputError(f"{output}: predictions are written to a file that ends in {', '.join(TABLES)}")
     count = 0
     with replacing(Path(output)) as binary:
-        stream = io.TextIOWrapper(binary, encoding="utf-8", newline="", write_through=True)
+        stream = io.TextIOWrapper(binary, encoding="utf-8", errors="replace", newline="", write_through=True)
         write = _Writer(stream, suffix)
         for rows in chunks(read_inputs(source, text, pair, header), CHUNK_TEXTS):
             judged = classify(encoder, [given for _, given in rows])
@@ -109,7 +109,7 @@ class _Writer:
         if self.suffix == ".csv":
             csv.writer(self.stream, lineterminator="\n").writerow(cells)
             return
-        texts = [str(cell) for cell in cells]
-        if any("\t" in cell or "\n" in cell for cell in texts):
+        texts = ["" if cell is None else str(cell) for cell in cells]
+        if any(mark in cell for cell in texts for mark in "\t\n\r"):
             raise DataError("a text with a tab or a line break cannot stand in a .tsv file; write .csv or .jsonl")
         self.stream.write("\t".join(texts) + "\n")

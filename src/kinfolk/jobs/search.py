@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from kinfolk.files import inside, new_folder, parse_json, read_object, reading, 
 from kinfolk.jobs.embed import EmbedSettings
 from kinfolk.jobs.embed_file import Report, write_vectors
 from kinfolk.jobs.loaded import Encoder
+from kinfolk.models.model import Model, weights_hash
 from kinfolk.text.tokenizer import SURROGATE
 
 FORMAT = 1
@@ -93,12 +95,17 @@ def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWrite
 
 
 def identity(encoder: Encoder) -> str:
-    """Hash of the body's weights, which tells one model from another whatever its folder is called."""
-    digest = hashlib.sha256()
-    for name, weight in sorted(encoder.model.body.state_dict().items()):
-        digest.update(f"{name} {tuple(weight.shape)}\n".encode())
-        digest.update(weight.detach().float().cpu().contiguous().numpy().data)
-    return digest.hexdigest()
+    """Hash of weights and tokenizer, which tells one model from another whatever its folder is called.
+
+    It is computed once for a loaded model: hashing the weights takes longer than a search.
+    """
+    if encoder.model not in _IDENTITIES:
+        tokenizer = hashlib.sha256(encoder.tokenizer.to_json().encode("utf-8", "surrogatepass")).hexdigest()
+        _IDENTITIES[encoder.model] = hashlib.sha256(f"{weights_hash(encoder.model)} {tokenizer}".encode()).hexdigest()
+    return _IDENTITIES[encoder.model]
+
+
+_IDENTITIES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 
 
 def _plain(settings: EmbedSettings) -> dict[str, Any]:

@@ -59,6 +59,10 @@ def pieces(
     """Every text as one piece or, when it has more than `size` tokens, as its windows."""
     found: list[Piece] = []
     for number, (text, encoding) in enumerate(zip(texts, tokenizer.encode_many(texts), strict=True)):
+        if len(encoding) == 0:
+            raise InputError(
+                f"text {first + number} has no tokens: it is empty, and the tokenizer adds no special ones"
+            )
         if len(encoding) <= size:
             found.append(Piece(number, encoding, (0, len(encoding))))
         elif on_long == "window":

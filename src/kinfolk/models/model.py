@@ -7,6 +7,7 @@ tables in both directions. Bodies and heads only compute: the verbs live in jobs
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -14,12 +15,13 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from kinfolk.errors import ConfigError, first_few, nearest
+from kinfolk.errors import ConfigError, nearest
 from kinfolk.parts.kernels import ACTIVATIONS
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
 
 MOST_LAYERS = 1_000
+MOST_SETTINGS = 1_000
 LARGEST_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
 
 # Public names of activations, and ours. `gelu_new` and its relatives are one formula.
@@ -82,10 +84,10 @@ class Config:
     def to_public(self) -> dict[str, Any]:
         """The settings under their public names, as config.json wants them."""
         settings = {theirs: getattr(self, name) for name, theirs in self.hf_names.items()}
-        public = {ours: theirs for theirs, ours in reversed(PUBLIC_ACTIVATIONS.items())}
-        for name, theirs in self.hf_names.items():
-            if name == "activation":
-                settings[theirs] = public[settings[theirs]]
+        activations = {ours: theirs for theirs, ours in reversed(PUBLIC_ACTIVATIONS.items())}
+        if "activation" in self.hf_names:
+            theirs = self.hf_names["activation"]
+            settings[theirs] = activations[settings[theirs]]
         return settings | dict(self.fixed)
 
     def __post_init__(self) -> None:
@@ -100,9 +102,6 @@ def _check_kind(name: str, kind: Any, value: Any) -> None:
     elif kind == "float":
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
             raise ConfigError(f"{name}={str(value)[:60]} is not a number from 0 up to 1")
-    elif kind == "bool":
-        if type(value) is not bool:
-            raise ConfigError(f"{name}={str(value)[:60]} is neither true nor false")
     elif kind == "str" and not isinstance(value, str):
         raise ConfigError(f"{name}={str(value)[:60]} is not a string")
 
@@ -110,6 +109,8 @@ def _check_kind(name: str, kind: Any, value: Any) -> None:
 def _refuse_misspelt(public: Mapping[str, Any], known: list[str], where: str) -> None:
     import difflib
 
+    if len(public) > MOST_SETTINGS:
+        raise ConfigError(f"{where}: {len(public):,} settings are more than a config has")
     for name in public:
         if name in known:
             continue
@@ -236,6 +237,11 @@ class Family:
     ignored: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
     pair_architecture: str | None = None  # masked LM and a sentence-pair head together
 
+    @property
+    def has_pooler(self) -> bool:
+        """Do its public checkpoints know a pooler?"""
+        return any(name.startswith("pooler") for name in self.keys)
+
 
 class Model(nn.Module):
     """A body and the heads that came with it."""
@@ -294,11 +300,6 @@ def count_parameters(family: Family, config: EncoderConfig, pooler: bool = True)
         return sum(weight.numel() for weight in family.body(config, pooler).parameters())
 
 
-def describe_heads(family: Family) -> str:
-    """The family's heads, for a message."""
-    return first_few(family.heads, most=9)
-
-
 def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tuple[Model, list[str]]:
     """The same body under a new head of so many labels; with the names of all weights that start at random.
 
@@ -314,3 +315,12 @@ def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tupl
         {tensor: kept[tensor] for tensor in fresh.state_dict() if tensor not in started}, strict=False
     )
     return fresh.to(model.device), started
+
+
+def weights_hash(model: Model) -> str:
+    """SHA-256 of the body's weights, by name and shape."""
+    digest = hashlib.sha256()
+    for name, weight in sorted(model.body.state_dict().items()):
+        digest.update(f"{name} {tuple(weight.shape)}\n".encode())
+        digest.update(weight.detach().float().cpu().contiguous().numpy().data)
+    return digest.hexdigest()

@@ -35,8 +35,8 @@ class MPNetConfig(RobertaConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.distance_buckets < 4 or self.distance_buckets % 4:
-            raise ConfigError(f"distance_buckets={self.distance_buckets} must be a multiple of 4")
+        if not 4 <= self.distance_buckets < 512 or self.distance_buckets % 4:
+            raise ConfigError(f"distance_buckets={self.distance_buckets} must be a multiple of 4 below 512")
 
 
 class MPNet(Bert):

@@ -1,9 +1,8 @@
-"""The losses of fine-tuning: whole texts (classes, labels, numbers, choices) and tokens (tags, answers).
+"""The losses of fine-tuning: whole texts (classes, labels, numbers) and tokens (tags, answers).
 
 Classify     -w_y log softmax(s)_y               one class of many, classes may be weighted
 MultiLabel   binary cross-entropy per label      any number of labels
 Regress      (s - y)^2
-Choose       -log softmax over the candidates    of one example
 Tag          -w_y log softmax(s)_y               at the first piece of each word
 Span         -(log p_start + log p_end) / 2      where the answer lies; (0, 0) when there is none
 """

@@ -155,6 +155,11 @@ class Tokenizer:
             return token.startswith(blank)
         return token.endswith(suffix) if suffix else not (prefix and token.startswith(prefix))
 
+    @property
+    def segments(self) -> int:
+        """How many kinds of segments a pair has: the largest number that is given to a token, plus one."""
+        return 1 + max(slot.segment for slot in (*self._layout.single, *self._layout.pair))
+
     def specials_count(self, pair: bool = False) -> int:
         """How many special tokens are added to a text, or to a pair."""
         return self._layout.specials(pair)

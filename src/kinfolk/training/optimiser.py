@@ -1,17 +1,18 @@
 """AdamW with a rate per layer, and parts of the model that stay frozen or thaw one by one.
 
-Every parameter has a depth: 0 for the embeddings, i for block i (counted from 1), one more than the number of layers
-for heads and pooler. Its rate is `rate * layer_decay ** (top - depth)`; a head may have a rate of its own.
+Every parameter has a depth: 0 for the embeddings, i for layer i (counted from 1; a block that serves several layers
+stands where the highest of them does), one more than the number of layers for heads and pooler. Its rate is
+`rate * layer_decay ** (top - depth)`.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinfolk.errors import InputError
 from kinfolk.models.model import Model
@@ -24,7 +25,6 @@ class OptimiserSettings:
     """What AdamW and the freezing want to know."""
 
     rate: float = 5e-5
-    head_rate: float | None = None
     layer_decay: float = 1.0
     weight_decay: float = 0.01
     betas: tuple[float, float] = (0.9, 0.999)
@@ -36,36 +36,37 @@ class OptimiserSettings:
             raise InputError("rate must be above 0, layer_decay from 0 to 1, weight_decay and freeze at least 0")
 
 
-def depth_of(name: str, layers: int) -> int:
-    """How far above the input a parameter of a Model stands.
+def depths(model: Model) -> dict[str, int]:
+    """How far above the input each parameter stands, by name."""
+    layers, blocks = model.config.layers, len(model.body.stack.blocks)  # type: ignore[union-attr, arg-type]
+    return {name: _depth(name, layers, blocks) for name, _ in model.named_parameters()}
 
-    >>> depth_of("body.stack.blocks.3.attention.qkv.weight", layers=6), depth_of("heads.classify.output.bias", 6)
-    (4, 7)
-    """
+
+def _depth(name: str, layers: int, blocks: int) -> int:
     if not name.startswith("body.") or name.startswith("body.pooler."):
         return layers + 1
     found = BLOCK.search(name)
-    return int(found[1]) + 1 if found else 0
+    # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
+    return math.ceil((int(found[1]) + 1) * layers / blocks) if found else 0
 
 
-def learning(model: Model, settings: OptimiserSettings, thawed: int) -> Iterator[tuple[str, nn.Parameter]]:
-    """The parameters that learn when everything from depth `thawed` on is free; sets requires_grad accordingly."""
+def set_free(model: Model, settings: OptimiserSettings, thawed: int) -> None:
+    """Let everything from depth `thawed` on learn, and nothing below it or below what is frozen for good."""
+    found = depths(model)
     for name, weight in model.named_parameters():
-        free = depth_of(name, model.config.layers) >= max(settings.freeze, thawed)
-        weight.requires_grad_(free)
-        if free:
-            yield name, weight
+        weight.requires_grad_(found[name] >= max(settings.freeze, thawed))
 
 
 def build_optimiser(model: Model, settings: OptimiserSettings) -> torch.optim.AdamW:
     """AdamW over all parameters that ever learn; biases and norms do not decay. Groups carry their own peak rate."""
     top = model.config.layers + 1
     groups: dict[tuple[float, float], list[Tensor]] = {}
-    for name, weight in learning(model, settings, thawed=0):
-        depth = depth_of(name, model.config.layers)
-        rate = settings.rate * settings.layer_decay ** (top - depth)
-        if depth == top and settings.head_rate is not None:
-            rate = settings.head_rate
+    set_free(model, settings, thawed=0)
+    found = depths(model)
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        rate = settings.rate * settings.layer_decay ** (top - found[name])
         decay = settings.weight_decay if weight.ndim > 1 else 0.0
         groups.setdefault((rate, decay), []).append(weight)
     if not groups:

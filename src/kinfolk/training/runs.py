@@ -17,7 +17,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,7 @@ from torch import Tensor
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
 from kinfolk.errors import FolderError, KinfolkError, first_few
-from kinfolk.files import new_folder, read_object, read_text, write_bytes, write_json
+from kinfolk.files import new_folder, read_object, read_text, write_bytes, write_json, writing
 
 KEPT = 2  # newest checkpoints, besides the best
 
@@ -51,9 +51,12 @@ class Run:
     @classmethod
     def open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
         """Begin a run, or go on with one that has the same description."""
-        folder.mkdir(parents=True, exist_ok=True)
-        run = cls(folder, _take_lock(folder / "lock"))
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            run = cls(folder, _take_lock(folder / "lock"))
         try:
+            for left in folder.glob(".step-*.part"):  # of a process that was killed while it wrote
+                shutil.rmtree(left, ignore_errors=True)
             run._agree(description)
         except BaseException:
             run.close()
@@ -107,6 +110,16 @@ class Run:
         path = self.folder / pointer
         return read_text(path).strip() if path.exists() else None
 
+    def rewind(self, step: int, best: int | None) -> None:
+        """Forget what came after `step`, which will be computed again: checkpoints, log; and name the best again."""
+        for later in self.steps():
+            if later > step:
+                shutil.rmtree(self.folder / f"step-{later}", ignore_errors=True)
+        if best is not None and best in self.steps():
+            write_bytes(self.folder / "best", f"step-{best}".encode())
+        kept = [entry for entry in self.entries() if entry["step"] <= step]
+        write_bytes(self.folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept).encode())
+
     def newest(self) -> tuple[Snapshot | None, list[str]]:
         """The newest checkpoint that is whole, and what is to be said of damaged ones that were passed over."""
         damaged: list[str] = []
@@ -137,23 +150,17 @@ class Run:
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """Append a line to log.jsonl."""
-        with (self.folder / "log.jsonl").open("a", encoding="utf-8") as stream:
+        path = self.folder / "log.jsonl"
+        with writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(entry) + "\n")
 
     def entries(self) -> list[dict[str, Any]]:
         """The lines of log.jsonl; a last line that a crash cut short is left out."""
-        return list(self._whole_entries())
-
-    def rewind_log(self, step: int) -> None:
-        """Forget what was logged after `step`: it will be computed, and logged, again."""
-        kept = [entry for entry in self.entries() if entry["step"] <= step]
-        write_bytes(self.folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept).encode())
-
-    def _whole_entries(self) -> Iterator[dict[str, Any]]:
-        path = self.folder / "log.jsonl"
+        path, found = self.folder / "log.jsonl", []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):
-                yield json.loads(line)
+                found.append(json.loads(line))
+        return found
 
 
 def _take_lock(path: Path) -> IO[str]:

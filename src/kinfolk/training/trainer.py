@@ -26,14 +26,15 @@ from kinfolk.objectives.objective import Item, Objective, Prepared
 from kinfolk.training.optimiser import (
     OptimiserSettings,
     build_optimiser,
-    learning,
     optimiser_tensors,
     restore_optimiser,
+    set_free,
 )
 from kinfolk.training.runs import Run, Snapshot
 from kinfolk.training.schedules import SCHEDULES, rate_factor
 
 TIMED_STEPS = 6
+SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,12 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         choose("schedule", self.schedule, SCHEDULES)
-        if self.epochs <= 0 or self.batch_size < 1 or self.accumulate < 1 or self.evaluations < 1:
+        if not (0 < self.epochs < 1e6) or self.batch_size < 1 or self.accumulate < 1 or self.evaluations < 1:
             raise InputError("epochs must be above 0; batch_size, accumulate and evaluations at least 1")
-        if self.minutes is not None and self.minutes <= 0:
+        if self.minutes is not None and not 0 < self.minutes < 1e6:
             raise InputError("minutes must be above 0")
+        if self.patience is not None and self.patience < 1:
+            raise InputError("patience must be at least 1")
         for name in ("warmup", "average", "thaw"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is a share of the run, from 0 to 1")
@@ -92,14 +95,17 @@ class Trainer:
         run: Run,
         evaluate: Evaluate,
         watch: Callable[[Progress], None] = lambda progress: None,
+        where: Callable[[int], str] = "example {}".format,
     ):
+        """`where` says where an example stands, for a message."""
         self.model, self.objective, self.items = model, objective, items
-        self.settings, self.run, self.evaluate, self.watch = settings, run, evaluate, watch
+        self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
         self.plan = StepPlan([len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens)
         self.optimiser = build_optimiser(model, settings.optimiser)
         self.step = 0
         self.total = 0
         self.best: float | None = None
+        self.best_step: int | None = None
         self.waited = 0  # evaluations since the best
         self.averaged: dict[str, Tensor] = {}
         self.thawed = -1
@@ -107,25 +113,30 @@ class Trainer:
     def train(self) -> list[str]:
         """Run to the end, or on from the last checkpoint; what there is to say about damaged checkpoints."""
         notes = self._resume()
-        due = self._evaluation_steps()
+        due, saved = self._evaluation_steps(), time.monotonic()
         with _stopping() as stop:
-            while self.step < self.total:
+            while self.step < self.total and not self._out_of_patience():
                 loss = self._one_step(self.step)
                 self.step += 1
-                entry: dict[str, Any] = {"step": self.step, "loss": loss, "epoch": self.plan.place(self.step - 1)[0]}
+                entry: dict[str, Any] = {"step": self.step, "loss": loss, "epoch": self._epoch()}
                 improved = False
                 if self.step in due:
                     improved, metrics = self._evaluate()
                     entry["metrics"] = metrics
                 self.run.log(entry)
                 self.watch(Progress(self.step, self.total, loss, entry["epoch"], entry.get("metrics")))
-                if self.step in due or stop.asked is not None:
+                if self.step in due or stop.asked is not None or time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
                     self.run.save(self._snapshot(), improved)
-                if stop.asked is not None and self.step < self.total:
+                    saved = time.monotonic()
+                if stop.asked is not None:
                     raise StopSignalError(stop.asked)
-                if self.settings.patience is not None and self.waited >= self.settings.patience:
-                    break
         return notes
+
+    def _out_of_patience(self) -> bool:
+        return self.settings.patience is not None and self.waited >= self.settings.patience
+
+    def _epoch(self) -> int:
+        return self.plan.place((self.step - 1) * self.settings.accumulate)[0]
 
     def _one_step(self, step: int) -> float:
         torch.manual_seed(_mixed(self.settings.seed, step))
@@ -159,10 +170,10 @@ class Trainer:
         self.optimiser.zero_grad(set_to_none=True)
         if self.step:
             self.run.save(self._snapshot())
-        rows = sorted({example + 1 for batch in batches for example in batch.examples})
-        shown = ", ".join(map(str, rows[:20])) + (" …" if len(rows) > 20 else "")
+        rows = sorted({example for batch in batches for example in batch.examples})
+        shown = ", ".join(self.where(row) for row in rows[:20]) + (" …" if len(rows) > 20 else "")
         raise TrainingError(
-            f"step {step + 1}: the loss or its gradient is not a finite number; the batch held the examples {shown}; "
+            f"step {step + 1}: the loss or its gradient is not a finite number; the batch held {shown}; "
             "lower the rate or look at these rows"
         )
 
@@ -173,8 +184,7 @@ class Trainer:
         depth = 0 if span == 0 else max(0, top - int(step / span * (top + 1)))
         if depth != self.thawed:
             self.thawed = depth
-            for _ in learning(self.model, self.settings.optimiser, depth):
-                pass
+            set_free(self.model, self.settings.optimiser, depth)
 
     def _average(self, step: int) -> None:
         start = round((1 - self.settings.average) * self.total)
@@ -212,7 +222,8 @@ class Trainer:
         with self.with_averaged_weights(), torch.inference_mode():
             merit, metrics = self.evaluate(self.model)
         improved = self.best is None or merit > self.best
-        self.best = merit if improved else self.best
+        if improved:
+            self.best, self.best_step = merit, self.step
         self.waited = 0 if improved else self.waited + 1
         return improved, metrics
 
@@ -227,20 +238,22 @@ class Trainer:
         }
         if self.averaged:
             tensors["averaged"] = self.averaged
-        return Snapshot(self.step, tensors, {"total": self.total, "best": self.best, "waited": self.waited})
+        counters = {"total": self.total, "best": self.best, "best_step": self.best_step, "waited": self.waited}
+        return Snapshot(self.step, tensors, counters)
 
     def _resume(self) -> list[str]:
         snapshot, notes = self.run.newest()
         if snapshot is None:
             self.total = self._steps()
-            self.run.rewind_log(0)
+            self.run.rewind(0, None)
             return notes
         _load(self.model, snapshot.tensors["weights"])
         restore_optimiser(self.model, self.optimiser, dict(snapshot.tensors["optimiser"]))
         self.averaged = {name: tensor.clone() for name, tensor in snapshot.tensors.get("averaged", {}).items()}
         self.step, self.total = snapshot.step, int(snapshot.counters["total"])
         self.best, self.waited = snapshot.counters["best"], int(snapshot.counters["waited"])
-        self.run.rewind_log(self.step)
+        self.best_step = snapshot.counters["best_step"]
+        self.run.rewind(self.step, self.best_step)
         return notes
 
     def _steps(self) -> int:
