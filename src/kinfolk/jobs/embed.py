@@ -20,7 +20,7 @@ from kinfolk.errors import InputError
 from kinfolk.jobs.layers import LayerChoice
 from kinfolk.jobs.windows import CutCount, Piece, pieces
 from kinfolk.models.model import Model
-from kinfolk.parts.tokens import Layout, Tokens, pack
+from kinfolk.parts.tokens import Layout, Tokens, pack_for
 from kinfolk.parts.trace import Trace
 from kinfolk.text.tokenizer import Text, Tokenizer
 
@@ -152,9 +152,8 @@ def _run(
 
 
 def packed(model: Model, ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]]) -> Tokens:
-    """A batch on the model's device; segments are left out where the model has none or all are the first."""
-    needed = model.config.segments > 1 and any(any(row) for row in segments)
-    return pack(ids, segments if needed else None, model.device)
+    """A batch on the model's device."""
+    return pack_for(model.config.segments, ids, segments, model.device)
 
 
 def _unit(vectors: Tensor, normalize: bool) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.parts.tokens import Tokens, pack_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,6 @@ class Objective(Protocol):
         """What the head says, for evaluation and prediction."""
 
 
-def pack_items(items: Sequence[Item], segments: int, device: torch.device) -> Tokens:
-    """Items as one packed batch; segments are left out where the model has none or all are the first."""
-    needed = segments > 1 and any(any(item.segments) for item in items)
-    return pack([item.ids for item in items], [item.segments for item in items] if needed else None, device)
+def pack_items(items: Sequence[Item], kinds: int, device: torch.device) -> Tokens:
+    """Items as one packed batch, for a model with so many kinds of segments."""
+    return pack_for(kinds, [item.ids for item in items], [item.segments for item in items], device)

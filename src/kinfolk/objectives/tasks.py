@@ -22,19 +22,25 @@ IGNORED = -100  # a token without a tag: a special token, or a further piece of 
 
 
 @dataclass(frozen=True)
-class TextTask:
-    """Scores for whole texts, (texts, labels); subclasses say what is lost."""
+class Task:
+    """A head, and how many kinds of segments its model has."""
 
-    segments: int  # of the model
+    segments: int
     head: str = "classify"
+
+    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
+        """What the head says."""
+        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
+
+
+@dataclass(frozen=True)
+class TextTask(Task):
+    """Scores for whole texts, (texts, labels); subclasses say what is lost."""
 
     def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
         targets = self.targets(items).to(device)
         rows = tuple(item.example for item in items)
         return Prepared(pack_items(items, self.segments, device), targets, self.count(targets), rows)
-
-    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
-        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
 
     def targets(self, items: Sequence[Item]) -> Tensor:
         """(texts,): the number of each text's class."""
@@ -95,12 +101,11 @@ class Regress(TextTask):
 
 
 @dataclass(frozen=True)
-class Tag:
+class Tag(Task):
     """A tag for the first piece of each word; an item's target lists one tag number, or IGNORED, per token."""
 
-    segments: int
-    weights: tuple[float, ...] | None = None
     head: str = "tag"
+    weights: tuple[float, ...] | None = None
 
     def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
         targets = torch.tensor([number for item in items for number in item.target])
@@ -109,9 +114,6 @@ class Tag:
         rows = tuple(item.example for item in items)
         return Prepared(pack_items(items, self.segments, device), targets.to(device), count, rows)
 
-    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
-        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
-
     def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
         scores = self.scores(model, prepared)
         weight = None if self.weights is None else torch.tensor(self.weights, device=scores.device, dtype=scores.dtype)
@@ -119,19 +121,15 @@ class Tag:
 
 
 @dataclass(frozen=True)
-class Span:
+class Span(Task):
     """Where an answer starts and ends: an item's target is (start, end) in its own tokens."""
 
-    segments: int
     head: str = "span"
 
     def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
         targets = torch.tensor([item.target for item in items])
         rows = tuple(item.example for item in items)
         return Prepared(pack_items(items, self.segments, device), targets.to(device), float(len(items)), rows)
-
-    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
-        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
 
     def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
         layout = prepared.tokens.layout

@@ -134,5 +134,13 @@ def pack(
     )
 
 
+def pack_for(
+    kinds: int, sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], device: torch.device
+) -> Tokens:
+    """As `pack`, for a model with so many kinds of segments; they are left out where all tokens are of the first."""
+    needed = kinds > 1 and any(any(row) for row in segments)
+    return pack(sequences, segments if needed else None, device)
+
+
 def _joined(sequences: Iterable[Sequence[int]], device: torch.device) -> Tensor:
     return torch.tensor(list(chain.from_iterable(sequences)), dtype=torch.long, device=device)
