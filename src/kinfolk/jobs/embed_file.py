@@ -18,6 +18,7 @@ from kinfolk.errors import InputError
 from kinfolk.files import replacing
 from kinfolk.jobs.embed import EmbedSettings
 from kinfolk.jobs.loaded import Encoder
+from kinfolk.machine import give_back
 
 Report = Callable[[int], None]  # called with the number of texts that were just done
 
@@ -47,6 +48,7 @@ def write_vectors(
         assert isinstance(chunk, np.ndarray)
         writer.append(chunk)
         report(len(chunk))
+        give_back()
     writer.finish()
     return writer.count
 
@@ -62,4 +64,5 @@ def _write_tokens(
             stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
         count += len(chunk)
         report(len(chunk))
+        give_back()
     return count

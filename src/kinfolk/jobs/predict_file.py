@@ -21,6 +21,7 @@ from kinfolk.files import replacing
 from kinfolk.jobs.classify import CHUNK_TEXTS, classify
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.text_task import Prediction
+from kinfolk.machine import give_back
 from kinfolk.text.tokenizer import Text
 
 Row = dict[str, Any]
@@ -49,6 +50,7 @@ def predict_file(
                 write.row({**row, **_added(row, found)})
             count += len(rows)
             report(len(rows))
+            give_back()
         stream.detach()
     return count
 
