@@ -8,8 +8,7 @@ import torch
 from small_runs import examples
 
 import kinfolk
-from kinfolk.jobs.finetune import texts_of
-from kinfolk.jobs.scoring import text_items
+from kinfolk.jobs.task import TaskOptions
 from kinfolk.jobs.text_task import TextTask
 from kinfolk.models.model import with_fresh_head
 
@@ -17,10 +16,10 @@ from kinfolk.models.model import with_fresh_head
 def test_accumulated_batches_have_the_gradient_of_one_large_batch(tiny_bert: Path) -> None:
     encoder = kinfolk.load(tiny_bert, device="cpu")
     given = examples(32)
-    task = TextTask.of("classify", given, {"salty": 3.0})
+    task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
     model = with_fresh_head(encoder.model, "classify", 2)[0].double().eval()
     objective = task.objective(model)
-    items = text_items(encoder.tokenizer, texts_of(given), task.targets(given), encoder.context).items
+    items = task.material(encoder.tokenizer, given, encoder.context).items
     gradients = []
     for size in (32, 1, 5):
         model.zero_grad()

@@ -13,7 +13,7 @@ import kinfolk
 from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.errors import FolderError, StopSignalError, TrainingError
 from kinfolk.jobs.finetune import Watcher, finetune
-from kinfolk.training.optimiser import OptimiserSettings, build_optimiser, depths
+from kinfolk.training.optimiser import OptimiserSettings, build_optimiser
 
 
 def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_minutes_fix_the_number_of_steps_before_the_first(tiny_bert: Path, tmp_p
 def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: Path, tmp_path: Path) -> None:
     model = kinfolk.load(tiny_bert, device="cpu").model
     rates = {
-        depths(model)[name]: group["lr"]
+        model.depths()[name]: group["lr"]
         for group in build_optimiser(model, OptimiserSettings(rate=1.0, layer_decay=0.5)).param_groups
         for name, weight in model.named_parameters()
         if any(weight is other for other in group["params"])
@@ -95,7 +95,7 @@ def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: P
     train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=3e-3, freeze=2))
     after = kinfolk.load(tmp_path / "run", device="cpu").model.state_dict()
     moved = {
-        depths(model)[name]
+        model.depths()[name]
         for name, weight in after.items()
         if name in before and not torch.equal(weight, before[name])
     }

@@ -31,7 +31,8 @@ def score_texts(encoder: Encoder, texts: Iterable[Text]) -> Iterator[np.ndarray]
     objective = task.objective(encoder.model)
     unknown: Any = [] if task.kind == "multilabel" else 0
     for chunk in chunks(texts, CHUNK_TEXTS):
-        items = text_items(encoder.tokenizer, chunk, [unknown] * len(chunk), encoder.context)
+        size, stride = task.windows.size(encoder.context), task.windows.stride
+        items = text_items(encoder.tokenizer, chunk, [unknown] * len(chunk), size, stride)
         yield score(encoder.model, objective, items)
 
 

@@ -30,9 +30,11 @@ class ScoredItems:
     texts: int
 
 
-def text_items(tokenizer: Tokenizer, texts: Sequence[Text], targets: Sequence[Any], size: int) -> ScoredItems:
-    """One item per text or, where it is longer than `size` tokens, per window."""
-    found = pieces(tokenizer, texts, size, "window", CutCount())
+def text_items(
+    tokenizer: Tokenizer, texts: Sequence[Text], targets: Sequence[Any], size: int, stride: int | None = None
+) -> ScoredItems:
+    """One item per text or, where it is longer than `size` tokens, per window; neighbours share `stride` tokens."""
+    found = pieces(tokenizer, texts, size, "window", CutCount(), stride=stride)
     items = [Item(part.encoding.ids, part.encoding.segments, targets[part.text], part.text) for part in found]
     return ScoredItems(items, [part.weight for part in found], len(texts))
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from kinfolk.data.examples import Example
 from kinfolk.errors import ConfigError, InputError, choose, first_few
+from kinfolk.jobs.scoring import ScoredItems, score, text_items
+from kinfolk.jobs.task import WHOLE, Judged, Mistake, TaskOptions, Windows, label_names, label_tables
 from kinfolk.models.model import Model
-from kinfolk.objectives.objective import Objective
+from kinfolk.objectives.objective import Item, Objective
 from kinfolk.objectives.tasks import Classify, MultiLabel, Regress
+from kinfolk.text.tokenizer import Text, Tokenizer
 from kinfolk.training.chances import probabilities, softmax
 
+SHOWN_MISTAKES = 10
 KINDS = ("classify", "multilabel", "regress")
 PROBLEM_TYPES = {  # ours: the public name in config.json
     "classify": "single_label_classification",
@@ -36,28 +40,46 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class TextMaterial:
+    """Texts or pairs as the model reads them, with their targets."""
+
+    scored: ScoredItems
+    targets: list[Any]
+    examples: Sequence[Example]
+
+    @property
+    def items(self) -> list[Item]:
+        return self.scored.items
+
+
+@dataclass(frozen=True)
 class TextTask:
     """Classes, labels or numbers for whole texts and pairs."""
 
     kind: str
     labels: tuple[str, ...]
+    windows: Windows = WHOLE
     weights: tuple[float, ...] | None = None
     thresholds: tuple[float, ...] | None = None  # of multilabel: the probability from which on a label is given
 
+    head = "classify"
+
     @classmethod
-    def of(cls, kind: str, examples: Sequence[Example], class_weights: str | Mapping[str, float] | None) -> TextTask:
+    def of(cls, kind: str, examples: Sequence[Example], options: TaskOptions) -> TextTask:
         """The task that examples pose; labels in alphabetical (numbers: numerical) order."""
         choose("task", kind, KINDS)
+        options.refuse(kind, "crf")
+        if kind != "classify":
+            options.refuse(kind, "class_weights")
         if kind == "regress":
-            return cls(kind, ("value",))
+            return cls(kind, ("value",), options.windows)
         counts = Counter(label for example in examples for label in _labels(example))
         names = tuple(sorted(counts, key=_label_order))
         if kind == "classify" and len(names) < 2:
             raise InputError(f"there is only one class in the training data ({first_few(names)}); nothing to learn")
-        weights = class_weight_list(class_weights, names, counts) if class_weights is not None else None
-        if weights is not None and kind != "classify":
-            raise InputError("class weights apply to classes, not to labels that may occur together")
-        return cls(kind, names, weights)
+        wanted = options.class_weights
+        weights = None if wanted is None else class_weight_list(wanted, names, counts)
+        return cls(kind, names, options.windows, weights)
 
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
@@ -81,19 +103,56 @@ class TextTask:
             return [[numbers[label] for label in _labels(example)] for example in examples]
         return [numbers[str(example.label)] for example in examples]
 
-    def merit(self, scores: np.ndarray, targets: Sequence[Any]) -> tuple[float, dict[str, float]]:
-        """The figure that decides which checkpoint is best, and all metrics."""
+    def material(self, tokenizer: Tokenizer, examples: Sequence[Example], size: int) -> TextMaterial:
+        """Texts or pairs, long ones in windows that all have the label of their text."""
+        targets = self.targets(examples)
+        size = self.windows.size(size)
+        scored = text_items(tokenizer, texts_of(examples), targets, size, self.windows.stride)
+        return TextMaterial(scored, targets, examples)
+
+    def judge(self, model: Model, material: TextMaterial) -> Judged:
+        """Metrics; of classes also who is taken for whom."""
+        scores = score(model, self.objective(model), material.scored)
+        found = self.metrics(scores, material.targets)
+        if self.kind != "classify":
+            return Judged(found)
+        truth, guesses, sure = np.array(material.targets), scores.argmax(1), softmax(scores).max(1)
+        confusion = np.zeros((len(self.labels), len(self.labels)), dtype=int)
+        np.add.at(confusion, (truth, guesses), 1)
+        wrong = sorted(np.flatnonzero(guesses != truth).tolist(), key=lambda number: -sure[number])[:SHOWN_MISTAKES]
+        listed = [
+            Mistake(
+                material.examples[number].where,
+                " | ".join(material.examples[number].content),
+                self.labels[truth[number]],
+                self.labels[guesses[number]],
+                float(sure[number]),
+            )
+            for number in wrong
+        ]
+        return Judged(found, confusion.tolist(), listed)
+
+    def metrics(self, scores: np.ndarray, targets: Sequence[Any]) -> dict[str, float]:
+        """All metrics; the first decides which checkpoint is best."""
         from kinfolk.training import metrics  # only training and evaluation need scikit-learn
 
         if self.kind == "regress":
-            found = metrics.regression(scores, np.array(targets, dtype=np.float64))
-        elif self.kind == "multilabel":
+            return metrics.regression(scores, np.array(targets, dtype=np.float64))
+        if self.kind == "multilabel":
             truth = self.truth(targets)
             chosen = metrics.best_thresholds(scores, truth) if self.thresholds is None else np.array(self.thresholds)
-            found = metrics.multilabel(scores, truth, chosen)
-        else:
-            found = metrics.classification(scores, np.array(targets))
-        return next(iter(found.values())), found
+            return metrics.multilabel(scores, truth, chosen)
+        return metrics.classification(scores, np.array(targets))
+
+    def decided(self, model: Model, material: TextMaterial) -> TextTask:
+        """Thresholds of labels are tuned on the dev set and kept with the model."""
+        if self.kind != "multilabel":
+            return self
+        from kinfolk.training.metrics import best_thresholds
+
+        scores = score(model, self.objective(model), material.scored)
+        chosen = best_thresholds(scores, self.truth(material.targets))
+        return replace(self, thresholds=tuple(float(limit) for limit in chosen))
 
     def truth(self, targets: Sequence[Any]) -> np.ndarray:
         """Lists of label numbers as a table of zeros and ones."""
@@ -128,22 +187,18 @@ class TextTask:
         """What config.json says of the task, label names included."""
         public: dict[str, Any] = {
             "problem_type": PROBLEM_TYPES[self.kind],
-            "id2label": {str(number): label for number, label in enumerate(self.labels)},
-            "label2id": {label: number for number, label in enumerate(self.labels)},
+            **label_tables(self.labels),
         }
         if self.thresholds is not None:
             public["thresholds"] = list(self.thresholds)
-        return public
+        return public | self.windows.to_public()
 
     @classmethod
     def from_public(cls, public: Mapping[str, Any], labels: int) -> TextTask:
         """The task of a saved model with so many labels; LABEL_0, LABEL_1 … where its config names none."""
         kinds = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
         kind = kinds.get(str(public.get("problem_type")), "regress" if labels == 1 else "classify")
-        names = public.get("id2label") or {}
-        if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-            raise ConfigError("config.json: id2label is not a table of names")
-        found = tuple(names.get(str(number), f"LABEL_{number}") for number in range(labels))
+        found = label_names(public, labels)
         limits = public.get("thresholds")
         if limits is not None and not (
             isinstance(limits, list)
@@ -151,7 +206,13 @@ class TextTask:
             and all(isinstance(limit, int | float) and not isinstance(limit, bool) for limit in limits)
         ):
             raise ConfigError(f"config.json: thresholds is not a list of {labels} numbers")
-        return cls(kind, found, thresholds=None if limits is None else tuple(float(limit) for limit in limits))
+        thresholds = None if limits is None else tuple(float(limit) for limit in limits)
+        return cls(kind, found, Windows.from_public(public), thresholds=thresholds)
+
+
+def texts_of(examples: Sequence[Example]) -> list[Text]:
+    """What the tokenizer reads of them."""
+    return [example.text if example.pair is None else (example.text, example.pair) for example in examples]
 
 
 def _labels(example: Example) -> tuple[str, ...]:

@@ -54,7 +54,13 @@ class CutCount:
 
 
 def pieces(
-    tokenizer: Tokenizer, texts: Sequence[Text], size: int, on_long: str, cut: CutCount, first: int = 0
+    tokenizer: Tokenizer,
+    texts: Sequence[Text],
+    size: int,
+    on_long: str,
+    cut: CutCount,
+    first: int = 0,
+    stride: int | None = None,
 ) -> list[Piece]:
     """Every text as one piece or, when it has more than `size` tokens, as its windows."""
     found: list[Piece] = []
@@ -67,7 +73,7 @@ def pieces(
             found.append(Piece(number, encoding, (0, len(encoding))))
         elif on_long == "window":
             try:
-                found += window_pieces(tokenizer, text, number, size)
+                found += window_pieces(tokenizer, text, number, size, stride)
             except InputError as error:  # a pair whose shorter text already fills the window
                 raise InputError(f"text {first + number}: {error}") from None
         elif on_long == "cut":
@@ -81,13 +87,13 @@ def pieces(
     return found
 
 
-def window_pieces(tokenizer: Tokenizer, text: Text, number: int, size: int) -> list[Piece]:
-    """The windows of one text, each with the rows that are its own."""
+def window_pieces(tokenizer: Tokenizer, text: Text, number: int, size: int, stride: int | None = None) -> list[Piece]:
+    """The windows of one text, each with the rows that are its own; neighbours share `stride` tokens (or a quarter)."""
     room, moving = size - tokenizer.specials_count(isinstance(text, tuple)), 0
     if isinstance(text, tuple):  # the longer text moves through the windows, the shorter one is repeated in each
         lengths = [len(tokenizer.encode(part, specials=False)) for part in text]
         room, moving = room - min(lengths), int(lengths[1] >= lengths[0])
-    overlap = max(room // OVERLAP, 0)
+    overlap = max(room // OVERLAP, 0) if stride is None else stride
     windows = tokenizer.windows(text, size, overlap)
     found = []
     for place, window in enumerate(windows):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -22,6 +24,7 @@ from kinfolk.parts.trace import Trace
 
 MOST_LAYERS = 1_000
 MOST_SETTINGS = 1_000
+BLOCK = re.compile(r"\bblocks\.(\d+)\.")
 LARGEST_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
 
 # Public names of activations, and ours. `gelu_new` and its relatives are one formula.
@@ -265,6 +268,21 @@ class Model(nn.Module):
     def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
         """Vectors of the last layer, or of layer `depth`: (tokens, width)."""
         return self.body(tokens, trace, depth)  # type: ignore[no-any-return]
+
+    def depths(self) -> dict[str, int]:
+        """How far above the input each parameter stands: 0 for embeddings, i for layer i, more for pooler and heads.
+
+        A block that serves several layers stands where the highest of them does.
+        """
+        blocks = len(self.body.stack.blocks)  # type: ignore[union-attr, arg-type]
+        return {name: self._depth(name, blocks) for name, _ in self.named_parameters()}
+
+    def _depth(self, name: str, blocks: int) -> int:
+        if not name.startswith("body.") or name.startswith("body.pooler."):
+            return self.config.layers + 1
+        found = BLOCK.search(name)
+        # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
+        return math.ceil((int(found[1]) + 1) * self.config.layers / blocks) if found else 0
 
     def scores(self, name: str, tokens: Tokens, hidden: Tensor, at: Tensor | None = None) -> Tensor:
         """What the head `name` says of the vectors; with `at`, only of those rows (the masked-LM head is wide)."""

@@ -59,10 +59,10 @@ class Objective(Protocol):
     def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
         """Pack items and their targets."""
 
-    def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
-        """The sum of the losses, a scalar."""
+    def loss(self, model: Any, prepared: Prepared) -> Tensor:
+        """The sum of the losses, a scalar, of a model that has what the objective needs."""
 
-    def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
+    def scores(self, model: Any, prepared: Prepared) -> Tensor:
         """What the head says, for evaluation and prediction."""
 
 

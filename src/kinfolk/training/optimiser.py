@@ -1,23 +1,42 @@
 """AdamW with a rate per layer, and parts of the model that stay frozen or thaw one by one.
 
-Every parameter has a depth: 0 for the embeddings, i for layer i (counted from 1; a block that serves several layers
-stands where the highest of them does), one more than the number of layers for heads and pooler. Its rate is
-`rate * layer_decay ** (top - depth)`.
+Every parameter has a depth that its model tells: 0 for the embeddings, i for layer i (counted from 1), one more than
+the number of layers for what stands on top. Its rate is `rate * layer_decay ** (top - depth)`.
 """
 
 from __future__ import annotations
 
-import math
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinfolk.errors import InputError
-from kinfolk.models.model import Model
 
-BLOCK = re.compile(r"\bblocks\.(\d+)\.")
+
+class Trainable(Protocol):
+    """What the trainer wants of a model: a module of torch's that knows its device and the depth of its weights."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+
+    def depths(self) -> dict[str, int]:
+        """How far above the input each parameter stands, by name; heads stand highest."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All that could learn."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The same without names."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Dropout on."""
+
+    def eval(self) -> Any:
+        """Dropout off."""
 
 
 @dataclass(frozen=True)
@@ -36,33 +55,19 @@ class OptimiserSettings:
             raise InputError("rate must be above 0, layer_decay from 0 to 1, weight_decay and freeze at least 0")
 
 
-def depths(model: Model) -> dict[str, int]:
-    """How far above the input each parameter stands, by name."""
-    layers, blocks = model.config.layers, len(model.body.stack.blocks)  # type: ignore[union-attr, arg-type]
-    return {name: _depth(name, layers, blocks) for name, _ in model.named_parameters()}
-
-
-def _depth(name: str, layers: int, blocks: int) -> int:
-    if not name.startswith("body.") or name.startswith("body.pooler."):
-        return layers + 1
-    found = BLOCK.search(name)
-    # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
-    return math.ceil((int(found[1]) + 1) * layers / blocks) if found else 0
-
-
-def set_free(model: Model, settings: OptimiserSettings, thawed: int) -> None:
+def set_free(model: Trainable, settings: OptimiserSettings, thawed: int) -> None:
     """Let everything from depth `thawed` on learn, and nothing below it or below what is frozen for good."""
-    found = depths(model)
+    found = model.depths()
     for name, weight in model.named_parameters():
         weight.requires_grad_(found[name] >= max(settings.freeze, thawed))
 
 
-def build_optimiser(model: Model, settings: OptimiserSettings) -> torch.optim.AdamW:
+def build_optimiser(model: Trainable, settings: OptimiserSettings) -> torch.optim.AdamW:
     """AdamW over all parameters that ever learn; biases and norms do not decay. Groups carry their own peak rate."""
-    top = model.config.layers + 1
     groups: dict[tuple[float, float], list[Tensor]] = {}
     set_free(model, settings, thawed=0)
-    found = depths(model)
+    found = model.depths()
+    top = max(found.values())
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
             continue
@@ -79,7 +84,7 @@ def build_optimiser(model: Model, settings: OptimiserSettings) -> torch.optim.Ad
     return torch.optim.AdamW(listed, betas=settings.betas, eps=settings.epsilon, fused=fused)
 
 
-def optimiser_tensors(model: Model, optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
+def optimiser_tensors(model: Trainable, optimiser: torch.optim.AdamW) -> dict[str, Tensor]:
     """The optimiser's memory by parameter name: `<name>|exp_avg` and its kin."""
     names = {weight: name for name, weight in model.named_parameters()}
     return {
@@ -89,7 +94,7 @@ def optimiser_tensors(model: Model, optimiser: torch.optim.AdamW) -> dict[str, T
     }
 
 
-def restore_optimiser(model: Model, optimiser: torch.optim.AdamW, tensors: dict[str, Tensor]) -> None:
+def restore_optimiser(model: Trainable, optimiser: torch.optim.AdamW, tensors: dict[str, Tensor]) -> None:
     """Put back what `optimiser_tensors` gave."""
     weights = dict(model.named_parameters())
     optimiser.state.clear()

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from kinfolk.data.batching import StepPlan
 from kinfolk.errors import InputError, StopSignalError, TrainingError, choose
-from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Item, Objective, Prepared
 from kinfolk.training.optimiser import (
     OptimiserSettings,
+    Trainable,
     build_optimiser,
     optimiser_tensors,
     restore_optimiser,
@@ -80,7 +80,7 @@ class Progress:
     metrics: Mapping[str, float] | None = None
 
 
-Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # a figure of merit (higher is better), and all metrics
+Evaluate = Callable[[Any], tuple[float, dict[str, float]]]  # a figure of merit (higher is better), and all metrics
 
 
 class Trainer:
@@ -88,7 +88,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: Model,
+        model: Trainable,
         objective: Objective,
         items: Sequence[Item],
         settings: TrainSettings,
@@ -102,6 +102,7 @@ class Trainer:
         self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
         self.plan = StepPlan([len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens)
         self.optimiser = build_optimiser(model, settings.optimiser)
+        self.top = max(model.depths().values())
         self.step = 0
         self.total = 0
         self.best: float | None = None
@@ -179,7 +180,7 @@ class Trainer:
 
     def _thaw(self, step: int) -> None:
         """Gradual unfreezing: the heads learn at once, each layer below a little later."""
-        top = self.model.config.layers + 1
+        top = self.top
         span = self.settings.thaw * self.total
         depth = 0 if span == 0 else max(0, top - int(step / span * (top + 1)))
         if depth != self.thawed:
@@ -303,7 +304,7 @@ def _stopping() -> Iterator[_Stop]:
             signal.signal(number, handler)
 
 
-def _load(model: Model, tensors: Mapping[str, Tensor]) -> None:
+def _load(model: Trainable, tensors: Mapping[str, Tensor]) -> None:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(tensors[name])

@@ -1,0 +1,85 @@
+"""Examples of any task from a file: the reader that fits the task and the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kinfolk.data.choices import read_choices
+from kinfolk.data.conll import read_conll, read_slots
+from kinfolk.data.examples import Example, ReadResult
+from kinfolk.data.labelled import read_examples
+from kinfolk.data.squad import read_squad
+from kinfolk.errors import InputError, choose
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a file are read: names for tables, numbers (0, -1) for CoNLL files; guessed when not given."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    header: Sequence[str] | None = None
+
+    def refuse(self, kind: str, *names: str) -> None:
+        """A column that the task's files do not have."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise InputError(f"{name} has no meaning for the files of the task {kind}")
+
+
+def read_for(kind: str, source: str | Path, columns: Columns, max_bad_rows: int = 0) -> ReadResult[Any]:
+    """The labelled examples of a file, or of a folder with seq.in, seq.out and label."""
+    return READERS[choose("task", kind, READERS)](kind, Path(source), columns, max_bad_rows)
+
+
+def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+    if _has_slots(path) and kind == "classify":
+        columns.refuse(kind, "text", "pair", "label", "header")
+        found = read_slots(path, max_bad_rows)
+        examples = [Example(" ".join(item.words), None, item.label, item.where) for item in found.examples]
+        return ReadResult(examples, found.bad, found.reasons)
+    named = {"text": columns.text, "pair": columns.pair, "label": columns.label, "header": columns.header}
+    return read_examples(path, kind, max_bad_rows=max_bad_rows, **named)  # type: ignore[arg-type]
+
+
+def _words(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+    columns.refuse(kind, "pair", "header")
+    if _has_slots(path):
+        columns.refuse(kind, "text", "label")
+        return read_slots(path, max_bad_rows)
+    return read_conll(path, _number(columns.text, 0), _number(columns.label, -1), max_bad_rows)
+
+
+def _questions(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+    columns.refuse(kind, "text", "pair", "label", "header")
+    return read_squad(path, max_bad_rows)
+
+
+def _choices(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+    columns.refuse(kind, "text", "pair", "label", "header")
+    return read_choices(path, max_bad_rows=max_bad_rows)
+
+
+READERS: dict[str, Callable[[str, Path, Columns, int], ReadResult[Any]]] = {
+    "classify": _texts,
+    "multilabel": _texts,
+    "regress": _texts,
+    "tag": _words,
+    "answer": _questions,
+    "choose": _choices,
+}
+
+
+def _has_slots(path: Path) -> bool:
+    return (path / "seq.in").is_file()
+
+
+def _number(column: str | None, usual: int) -> int:
+    try:
+        return usual if column is None else int(column)
+    except ValueError:
+        raise InputError(f"{column!r}: the columns of a CoNLL file have numbers, 0 the first, -1 the last") from None
