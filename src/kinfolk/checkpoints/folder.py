@@ -8,6 +8,7 @@ explained by the family's tables is an error that names it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +87,8 @@ def _build(
 ) -> Model:
     """An empty model with just the heads that the file carries."""
     heads: dict[str, int] = {}
-    for name, head in family.heads.items():
-        if not _has_head(head, names):
-            continue
-        if name in ("classify", "tag") and _other_classifier(name, architecture, family):
-            continue
+    for name in _heads_of(family, architecture, names):
+        head = family.heads[name]
         weight = f"{head.keys['output']}.weight" if "output" in head.keys else None
         shape = tensors.shape(names[weight]) if weight in names else (0,)
         heads[name] = shape[0] if shape else 0
@@ -111,10 +109,23 @@ def _has_head(head: Head, names: dict[str, str]) -> bool:
     return all(any(name in keys or name.startswith(f"{keys[0]}.") for name in names) for keys in needed)
 
 
-def _other_classifier(name: str, architecture: str | None, family: Family) -> bool:
-    """Text and token classifiers share their tensors' names; the architecture tells which one it is."""
-    tagger = architecture == family.heads["tag"].architecture
-    return tagger != (name == "tag")
+def _heads_of(family: Family, architecture: str | None, names: dict[str, str]) -> list[str]:
+    """The heads that a file carries. Some share their tensors' names: then the architecture tells which one it is,
+    without one it is the text classifier, and of two heads of one architecture the one that explains more tensors."""
+    present = [name for name, head in family.heads.items() if _has_head(head, names)]
+
+    def fit(name: str) -> tuple[bool, bool, int]:
+        head = family.heads[name]
+        return head.architecture == architecture, name == "classify", len(head.keys)
+
+    rivals = {name: [other for other in present if _clash(family, name, other)] for name in present}
+    return [name for name in present if name == max(rivals[name], key=fit)]
+
+
+def _clash(family: Family, name: str, other: str) -> bool:
+    """Do two heads lay claim to the same public tensors?"""
+    pairs = product(family.heads[name].keys.values(), family.heads[other].keys.values())
+    return any(f"{one}.".startswith(f"{two}.") or f"{two}.".startswith(f"{one}.") for one, two in pairs)
 
 
 def _prefix(family: Family, names: dict[str, str]) -> str:
@@ -183,6 +194,9 @@ def _read(source: Source, tensors: TensorSource, names: dict[str, str]) -> Tenso
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """config.json and model.safetensors (in shards above 5 GB), as transformers writes them."""
     model = checkpoint.model
+    for one, two in combinations(model.heads, 2):
+        if _clash(model.family, one, two):
+            raise WeightsError(f"the heads {one} and {two} share public names; save them in folders of their own")
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     prefix = f"{model.family.prefix}." if model.heads else ""
     tensors = divide(state, sources(model.family, state, prefix))
