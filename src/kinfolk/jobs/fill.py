@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.errors import InputError, MissingHeadError
@@ -94,7 +96,7 @@ class _Filler:
     def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], place: int, context: int):
         self.model, self.tokenizer, self.ids, self.place, self.context = model, tokenizer, ids, place, context
         self.starts_text = all(number in tokenizer.special_ids for number in ids[:place])
-        self.beginnings, self.continuations = self._whole_words()
+        self.beginnings, self.continuations = self._allowed()
 
     def search(self, count: int, top: int, whole: bool) -> list[_Guess]:
         """The best words of exactly `count` pieces, by beam search from left to right."""
@@ -145,23 +147,32 @@ class _Filler:
             scores = self.model.scores("masked_lm", tokens, hidden, torch.tensor(at, device=hidden.device))
             return scores.float().cpu()
 
-    def _whole_words(self) -> tuple[Tensor, Tensor]:
-        """Which pieces may begin a word here, and which may go on with one; special ones and holes may do neither.
+    def _allowed(self) -> tuple[Tensor, Tensor]:
+        """Which pieces may begin a word here, and which may go on with one.
 
         Vocabularies that mark the blank before a word leave it out where a text begins.
         """
-        tokenizer, size = self.tokenizer, self.model.config.vocabulary_size
-        usual = [
-            number not in tokenizer.special_ids and tokenizer.token_of(number) != ""
-            for number in range(tokenizer.vocabulary_size)
-        ]
-        known = torch.tensor(usual + [False] * (size - len(usual)))
-        starts = [tokenizer.starts_word(number) for number in range(tokenizer.vocabulary_size)]
-        beginnings = known & torch.tensor(starts + [False] * (size - len(starts)))
-        continuations = known & ~beginnings
-        first = tokenizer.encode("a", specials=False).ids
-        unmarked = self.starts_text and bool(first) and not tokenizer.starts_word(first[0])
-        return (continuations if unmarked else beginnings), continuations
+        beginnings, continuations = _kinds_of_pieces(self.tokenizer)
+        first = self.tokenizer.encode("a", specials=False).ids
+        unmarked = self.starts_text and bool(first) and not self.tokenizer.starts_word(first[0])
+        hole = (0, self.model.config.vocabulary_size - self.tokenizer.vocabulary_size)  # rows that no piece has
+        return F.pad(continuations if unmarked else beginnings, hole), F.pad(continuations, hole)
+
+
+_KINDS: WeakKeyDictionary[Tokenizer, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+
+
+def _kinds_of_pieces(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
+    """Masks of the pieces that begin a word and that continue one; special ones and holes do neither.
+
+    Kept: to look at every piece of a vocabulary takes longer than to fill a mask.
+    """
+    if tokenizer not in _KINDS:
+        numbers, special = range(tokenizer.vocabulary_size), tokenizer.special_ids
+        known = torch.tensor([number not in special and tokenizer.token_of(number) != "" for number in numbers])
+        beginnings = known & torch.tensor([tokenizer.starts_word(number) for number in numbers])
+        _KINDS[tokenizer] = beginnings, known & ~beginnings
+    return _KINDS[tokenizer]
 
 
 def _word_pieces(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[int, ...]:
