@@ -16,6 +16,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from kinfolk.parts.attention import Attention
+from kinfolk.parts.dropout import Dropout
 from kinfolk.parts.kernels import ActivatedLinear, Bias, add
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
@@ -62,7 +63,7 @@ class Block(nn.Module):
         self.attention_norm = nn.LayerNorm(config.width, config.norm_epsilon)
         self.feed_forward = FeedForward(config.width, config.inner_width, config.activation)
         self.feed_forward_norm = nn.LayerNorm(config.width, config.norm_epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
         hidden = self.attention_norm(add(hidden, self.dropout(self.attention(hidden, bound, bias, trace))))

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kinfolk.parts.dropout import dropout as drop
 from kinfolk.parts.scopes import Bound, Group
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
@@ -42,6 +43,8 @@ def attend(
         mask = group.mask if bias is None else _masked(bias(group, q), group)
         if k.shape[2] == 0:  # no keys at all, as in cross-attention to an empty source
             mixed = q.new_zeros(q.shape)
+        elif dropout > 0 and q.device.type == "cpu":  # torch takes these very steps there, with a dearer mask
+            mixed = drop(plain_scores(q, k, group, bias).softmax(-1), dropout) @ v
         else:
             causal = group.causal and bias is None
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
