@@ -6,13 +6,14 @@ import os
 import socket
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from surroundings import Command, Ended, OfflineError
+from surroundings import RAN, Command, Ended, OfflineError
 
 # Both are read once, when torch and huggingface_hub are imported. The models here are tiny: more threads only wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -37,6 +38,14 @@ def refuse_network(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(refuse_network)
+
+
+@pytest.fixture(autouse=True)
+def denormal_numbers() -> Iterator[None]:
+    """`kinfolk.machine.tune` flushes them to zero in the whole process; the next test shall have them again."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")
@@ -100,9 +109,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """`skipped: 12 (10: slow: ./scripts/test --all, 2: no data/…)`, above pytest's closing line."""
+    """`skipped: 12 (10: slow: ./scripts/test --all, 2: no data/…)` and `survived: 20 kills`, above the closing line."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
     reasons = Counter(place[2].removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple))
     if skipped:
         listed = ", ".join(f"{count}: {reason}" for reason, count in reasons.most_common())
         terminalreporter.write_line(f"skipped: {len(skipped)} ({listed})")
+    if RAN:
+        terminalreporter.write_line("survived: " + ", ".join(f"{count:,} {what}" for what, count in RAN.items()))

@@ -6,6 +6,7 @@ It is a module of its own because each folder may have a conftest.py, and those 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
+RAN: Counter[str] = Counter()  # faults that the tests of this run went through; its closing lines tell them
 
 
 class OfflineError(RuntimeError):
@@ -29,6 +31,11 @@ class Ended:
 
 
 Command = Callable[..., Ended]
+
+
+def faults(variable: str, usual: int) -> int:
+    """How many faults a test tries: `usual`, or what the environment says. ./scripts/faults asks for many."""
+    return int(os.environ.get(variable) or usual)
 
 
 def shared_data(relative: str) -> Path:

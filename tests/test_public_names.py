@@ -26,6 +26,8 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         if not name.startswith("_")
     }
     assert verbs == {
+        "answer": ["question", "context", "top"],
+        "choose": ["context", "options"],
         "classify": ["texts"],
         "embed": ["texts", "layers", "pool", "normalize", "on_long", "trace"],
         "embed_settings": ["layers", "pool", "normalize", "on_long"],
@@ -33,8 +35,9 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "embed_width": ["settings"],
         "fill": ["text", "top", "pieces", "words"],
         "next_sentence": ["first", "second"],
-        "save": ["folder"],
+        "save": ["folder", "card"],
         "sentence_order": ["first", "second"],
+        "tag": ["texts", "words"],
         "to": ["device"],
     }
     assert list(inspect.signature(kinfolk.load).parameters) == ["name_or_path", "device", "allow_pickle"]

@@ -73,3 +73,14 @@ def test_the_sts_figure_is_that_of_sentence_transformers(minilm: Path) -> None:
     assert pairs == 1_379
     assert ours == pytest.approx(theirs, abs=0.05)
     assert ours == pytest.approx(82.03, abs=0.05)
+
+
+def test_the_verdict_on_layers_names_the_best_the_worst_and_the_order() -> None:
+    from layers_table import verdict
+
+    from kinfolk.jobs.layers_table import ROWS, LayersRow, LayersTable
+
+    rows = tuple(LayersRow(layers, (published or 97.0,)) for layers, (_, published) in ROWS.items())
+    text = verdict(LayersTable("demo", "bilstm", "f1", 10, 5, (0,), rows, ()))
+    assert "the best choice is the learned mix of all (97.0), the worst the first layer (embeddings) (91.0)" in text
+    assert "is 1.00 (1 is the same order)" in text

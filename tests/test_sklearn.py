@@ -33,6 +33,7 @@ from kinfolk.jobs.loaded import Encoder
 from kinfolk.models.model import Model, initialise
 from kinfolk.models.registry import family
 from kinfolk.sklearn import TextEmbedder, forget_models, loaded
+from kinfolk.sklearn.models import _load_once
 from kinfolk.text.learn import learn
 
 TEXTS, LABELS = (column[:24] for column in demo.sentences())
@@ -123,12 +124,12 @@ def test_every_container_gives_the_same_vectors(container: Callable[[list[str]],
         ("one text", "single str"),
         (np.array("one text"), "single ndarray"),
         (7, "single int"),
-        (pandas.DataFrame({"a": TEXTS, "b": TEXTS}), r"\(24, 2\)"),
+        (pandas.DataFrame({"a": TEXTS, "b": TEXTS, "c": TEXTS}), r"\(24, 3\)"),
         (np.zeros((2, 1)), "text 0 is a float"),
         (pandas.Series(["a", None]), "text 1 is"),
         ([["a"], ["b"]], "text 0 is a list"),
     ],
-    ids=["str", "scalar", "number", "two columns", "numbers", "missing value", "nested"],
+    ids=["str", "scalar", "number", "three columns", "numbers", "missing value", "nested"],
 )
 def test_what_is_not_texts_is_refused_in_one_line(wrong: object, reason: str, folder: Path) -> None:
     with pytest.raises(InputError, match=reason):
@@ -169,7 +170,7 @@ def test_a_search_loads_the_model_once(folder: Path) -> None:
     choices = {"textembedder__layers": ["first", "last"], "textembedder__pool": ["first", "mean"]}
     search = GridSearchCV(pipeline, choices, cv=2, error_score="raise").fit(TEXTS, LABELS)
     assert len(search.cv_results_["params"]) == 4
-    assert door._load_once.cache_info().misses == 1
+    assert _load_once.cache_info().misses == 1
 
 
 @pytest.mark.slow
@@ -208,6 +209,17 @@ def test_a_pickle_holds_nothing_of_torch(folder: Path) -> None:
     texts = [argument for _, argument, _ in pickletools.genops(stored) if isinstance(argument, str)]
     assert "kinfolk.sklearn" in texts
     assert [text for text in texts if text.startswith("torch")] == []
+
+
+def test_a_pickle_of_the_first_version_which_told_of_no_heads_works(folder: Path) -> None:
+    embedder = TextEmbedder(folder).fit(TEXTS)
+    state = embedder.__getstate__()
+    state["encoder_"] = {
+        name: state["encoder_"][name] for name in ("family", "config", "weights", "tokenizer", "recipe")
+    }
+    again = TextEmbedder.__new__(TextEmbedder)
+    again.__setstate__(state)
+    assert np.array_equal(again.transform(TEXTS), embedder.transform(TEXTS))
 
 
 def test_an_unfitted_embedder_pickles_without_weights(folder: Path) -> None:

@@ -45,6 +45,7 @@ HEADS = {  # suffix of the reference's class: our heads
     "ForSequenceClassification": ["classify"],
     "ForTokenClassification": ["tag"],
     "ForQuestionAnswering": ["span"],
+    "ForMultipleChoice": ["choose"],
 }
 PAIR_HEADS = {
     "bert": {"ForPreTraining": ["masked_lm", "next_sentence"], "ForNextSentencePrediction": ["next_sentence"]},
@@ -110,13 +111,14 @@ def batch_for(case: str, ids: list[Any], segments: list[Any]) -> Tokens:
 
 
 def one_by_one(model: Any, case: str, ids: list[Any], segments: list[Any], **options: Any) -> list[Any]:
-    """The reference's outputs for each sequence alone: no padding, no mask."""
+    """The reference's outputs for each sequence alone: no padding, no mask; to choose from, it is the only option."""
     outputs = []
+    lone = (1, 1, -1) if type(model).__name__.endswith("ForMultipleChoice") else (1, -1)
     with torch.no_grad():
         for row, kinds in zip(ids, segments, strict=True):
-            given = {"input_ids": torch.tensor([row])}
+            given = {"input_ids": torch.tensor(row).view(lone)}
             if has_segments(case):
-                given["token_type_ids"] = torch.tensor([kinds])
+                given["token_type_ids"] = torch.tensor(kinds).view(lone)
             outputs.append(model(**given, **options))
     return outputs
 

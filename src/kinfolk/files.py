@@ -166,12 +166,18 @@ def write_json(path: Path, content: Any) -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused."""
-    with writing(path):
+def new_folder(path: Path, needs: int = 0) -> Iterator[Path]:
+    """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused.
+
+    `needs` is the number of bytes to come, where it is known: without room for them nothing is begun. Messages name the
+    files by the place that they were meant for.
+    """
+    with writing(path, needs):
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise FolderError(f"{path} already exists and is not an empty folder; choose another name or remove it")
         path.parent.mkdir(parents=True, exist_ok=True)
+        if needs > shutil.disk_usage(path.parent).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         temporary = _beside(path)
         temporary.mkdir()
         try:
@@ -179,8 +185,10 @@ def new_folder(path: Path) -> Iterator[Path]:
             sync_folder(temporary)
             os.replace(temporary, path)
             sync_folder(path.parent)
-        except BaseException:
+        except BaseException as error:
             shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, FolderError) and str(temporary) in str(error):
+                raise type(error)(str(error).replace(str(temporary), str(path))) from None
             raise
 
 

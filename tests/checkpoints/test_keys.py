@@ -47,10 +47,11 @@ def test_old_names_of_norms_are_made_new() -> None:
 
 @pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
 def test_no_two_of_our_tensors_take_the_same_public_name(family: Family) -> None:
-    """Text and token classifiers aside: they share a name, and no checkpoint has both."""
+    """Classifiers of all kinds aside: they share a name, and no checkpoint has two of them."""
     sizes = {"vocabulary_size": 12, "width": 8, "heads": 2, "inner_width": 8, "positions": 8, "layers": 12}
-    for left_out in {"classify", "tag"}:
-        heads = {name: 2 for name in family.heads if name != left_out}
+    classifiers = ("classify", "tag", "tag_crf", "choose")
+    for kept in classifiers:
+        heads = {name: 2 for name in family.heads if name == kept or name not in classifiers}
         pooler = any(name.startswith("pooler") for name in family.keys)
         state = randomise(Model(family, family.config.make(**sizes), heads, pooler, own_table=True)).state_dict()
         places = sources(family, state, f"{family.prefix}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from kinfolk.checkpoints.tensors import open_tensors, write_sharded
 from kinfolk.errors import FolderError, KinfolkError
+from surroundings import RAN, faults
 
+MUTATIONS = faults("KINFOLK_MUTATIONS", 150)
+STRANGE = ("../", "/", "null", '{"a":', "[" * 100_000, "1e999", "\ud800")
+NAMES = ("one.safetensors", "two.safetensors", "weight_map", "metadata", '"a"', '"b"', '"c"')
 INDEX = "model.safetensors.index.json"
 TENSORS = {name: torch.full((10,), float(number)) for number, name in enumerate("abcde")}  # 40 bytes each
 
@@ -122,6 +127,38 @@ HOSTILE = [
     '{"weight_map": {"a": ["x"]}}',
     "{",
 ]
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """An index with one to three faults."""
+    for _ in range(rng.randint(1, 3)):
+        place, kind = rng.randrange(len(text) + 1), rng.randrange(4)
+        if kind == 0:
+            text = text[:place]
+        elif kind == 1:
+            text = text[:place] + rng.choice('"{}[]:,x\0é9') + text[place + rng.randrange(2) :]
+        elif kind == 2:
+            text = text[:place] + rng.choice(STRANGE) + text[place:]
+        else:
+            first, second = rng.choice(NAMES), rng.choice(NAMES)
+            text = text.replace(first, second, 1)
+    return text
+
+
+def test_a_mutated_index_is_refused_in_one_line_or_agrees_with_the_files(theirs: Path) -> None:
+    text, rng = (theirs / INDEX).read_text(), random.Random(3)
+    refused = []
+    for _ in range(MUTATIONS):
+        (theirs / INDEX).write_text(mutated(text, rng), errors="surrogatepass")
+        try:
+            source = open_tensors(theirs)
+        except KinfolkError as error:
+            refused.append(str(error))
+            continue
+        assert {name: source.read(name).shape for name in source.names()} == {"a": (2,), "b": (3,), "c": (1, 1)}
+    RAN["mutated files"] += MUTATIONS
+    assert 0 < len(refused) < MUTATIONS
+    assert all("\n" not in message and len(message) < 600 for message in refused)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -115,5 +115,5 @@ def test_a_model_without_a_classifier_says_so(command: Command, tiny_bert: Path,
         "predict", "--model", tiny_bert, "--input", table, "--output", tmp_path / "out.csv", "--device", "cpu"
     )
     assert ended.code == 2
-    assert "no classifier" in ended.err
+    assert "trained for no task" in ended.err
     assert not (tmp_path / "out.csv").exists()

@@ -111,6 +111,11 @@ def test_every_weight_learns_from_a_loss_over_all_outputs(family: Family) -> Non
     tokens = pack(ids, segments if model.config.segments > 1 else None)
     hidden = model(tokens)
     outputs = [hidden, *(model.scores(name, tokens, hidden) for name in model.heads)]
+    outputs += [
+        head.crf.log_partition(model.scores(name, tokens, hidden), tokens.layout)
+        for name, head in model.heads.items()
+        if hasattr(head, "crf")
+    ]
     if model.body.pooler is not None:
         outputs.append(model.body.pooler(tokens.layout.first(hidden)))
     torch.stack([output.square().mean() for output in outputs]).sum().backward()
@@ -141,7 +146,10 @@ def test_everything_is_created_on_the_device_of_the_layout(family: Family) -> No
         hidden = model(tokens, Trace())
         for pool in ("mean", "max", "first", "last", "pad"):
             getattr(tokens.layout, pool)(hidden)
-        for name in model.heads:
-            model.scores(name, tokens, hidden)
+        for name, head in model.heads.items():
+            scores = model.scores(name, tokens, hidden)
+            if hasattr(head, "crf"):
+                head.crf.decode(scores, tokens.layout)
+                head.crf.marginals(scores, tokens.layout)
     assert hidden.device.type == "meta"
     assert elsewhere.found == []

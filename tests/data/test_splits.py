@@ -55,6 +55,20 @@ def test_no_class_is_only_held_out() -> None:
         assert {example.label for example in train} == {"0", "1", "single"}
 
 
+def test_no_label_of_several_and_no_tag_is_only_held_out() -> None:
+    rare = [Example(f"text {n}", None, ("usual", f"rare {n // 2}"), f"a:{n}") for n in range(40)]
+    tagged = [Sentence((f"word{n}",), (f"B-{n // 2}",), None, f"a:{n}") for n in range(40)]
+    twice = [Example("again", None, name, f"a:{name}") for name in ("0", "other")]  # one text with two classes
+    for seed in range(10):
+        train, held = stratified_split(rare, share=0.4, seed=seed)
+        assert len(held) >= 14
+        assert {name for each in train for name in each.label} == {name for each in rare for name in each.label}
+        train_tags, _ = stratified_split(tagged, share=0.4, seed=seed)
+        assert len({each.tags for each in train_tags}) == 20
+        train, _ = stratified_split([*examples(10), *twice], share=0.4, seed=seed)
+        assert {each.label for each in train} == {"0", "1", "other"}
+
+
 def test_the_same_text_is_never_on_both_sides() -> None:
     every = [Example(text, None, str(n % 2), f"a:{n}") for n in range(100) for text in (f"Text {n}", f"text  {n} ")]
     for seed in range(5):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kinfolk.jobs.finetune import Finetuned
 from kinfolk.jobs.loaded import Encoder, load
+from small_tags import train_tagger
 from tiny_folders import write_folder
 
 
@@ -19,3 +21,9 @@ def five_layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def encoder(five_layers: Path) -> Encoder:
     return load(five_layers, device="cpu")
+
+
+@pytest.fixture(scope="session", params=["words", "paths"])
+def taggers(request: pytest.FixtureRequest, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+    """A small model trained to tag words one by one, and another to tag them as paths."""
+    return train_tagger(tiny_bert, tmp_path_factory.mktemp("taggers") / "run", crf=request.param == "paths")

@@ -77,3 +77,15 @@ def test_an_answer_has_a_softmax_over_its_own_text_only() -> None:
     first = -(math.log(2 / 4) + math.log(6 / 8)) / 2
     second = -math.log(1 / 3)
     assert float(task.loss(Known(said), prepared)) == pytest.approx(first + second)
+
+
+def test_answers_in_texts_of_unequal_length_do_not_feel_the_longest() -> None:
+    task = Span(1)
+    unequal = [Item([5] * length, [0] * length, (length - 1, 0), row) for row, length in enumerate((1, 4, 2))]
+    model = Known(torch.zeros(7, 2).tolist())
+    model.said.requires_grad_()
+    loss = task.loss(model, task.prepare(unequal, CPU))
+    assert loss.item() == pytest.approx(math.log(1) + math.log(4) + math.log(2))
+    loss.backward()
+    assert model.said.grad is not None
+    assert model.said.grad[:5, 0].tolist() == pytest.approx([0, 1 / 8, 1 / 8, 1 / 8, -3 / 8])

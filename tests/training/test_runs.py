@@ -11,6 +11,9 @@ import torch
 
 from kinfolk.errors import FolderError
 from kinfolk.training.runs import Run, Snapshot
+from surroundings import RAN, faults
+
+FLIPS = faults("KINFOLK_FLIPS", 50)
 
 
 def snapshot(step: int) -> Snapshot:
@@ -45,7 +48,7 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_it_used(tmp_path: P
     run.save(snapshot(2))
     draw = random.Random(0)
     files = sorted((tmp_path / "step-2").iterdir())
-    for _ in range(50):
+    for _ in range(FLIPS):
         file = draw.choice(files)
         content = bytearray(file.read_bytes())
         place = draw.randrange(len(content))
@@ -57,6 +60,7 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_it_used(tmp_path: P
         assert found.step == 1, f"{file.name} byte {place}"
         assert "step-2" in notes[0]
         file.write_bytes(good)
+    RAN["flipped bits"] += FLIPS
 
 
 def test_a_second_process_is_refused_and_the_first_named(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from kinfolk.checkpoints.filling import fill, write_model
 from kinfolk.checkpoints.keys import Source, divide, modern, sources
-from kinfolk.checkpoints.tensors import TensorSource, open_tensors, write_sharded
+from kinfolk.checkpoints.readout import read_readout, split_readout, write_readout
+from kinfolk.checkpoints.tensors import TensorSource, open_tensors
 from kinfolk.errors import ConfigError, WeightsError, first_few
-from kinfolk.files import inside, read_object, write_json
+from kinfolk.files import inside, read_object
 from kinfolk.models.model import EncoderConfig, Family, Head, Model
 from kinfolk.models.registry import family as family_of
 from kinfolk.parts.heads import MaskedHead
@@ -52,6 +53,13 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     _fill(model, tensors, names)
     if _tied(public):
         _share_table(model)
+    found = read_readout(folder, config)
+    if found is not None:
+        if model.heads:
+            raise WeightsError(
+                f"{tensors.where}: beside head.json the weights carry heads of their own: {first_few(model.heads)}"
+            )
+        model = model.with_heads(dict([found]))
     return Checkpoint(model.eval(), public)
 
 
@@ -135,20 +143,9 @@ def _prefix(family: Family, names: dict[str, str]) -> str:
 
 def _fill(model: Model, tensors: TensorSource, names: dict[str, str]) -> None:
     """Check every name and shape, then read the weights into the model."""
-    state = model.state_dict()
     prefix = _prefix(model.family, names)
-    places = sources(model.family, state, prefix) | _stored_twice(model, names)
-    missing = [theirs for source in places.values() for theirs in source.names if theirs not in names]
-    if missing:
-        raise WeightsError(f"{tensors.where}: missing {len(missing)} tensors: {first_few(missing)}")
-    used = {theirs for source in places.values() for theirs in source.names}
-    extra = sorted(set(names) - used - _explained(model, prefix))
-    if extra:
-        raise WeightsError(f"{tensors.where}: {len(extra)} tensors that {model.family.title} lacks: {first_few(extra)}")
-    for name, source in places.items():
-        _check_shape(tuple(state[name].shape), source, tensors, names)
-    read = {name: _read(source, tensors, names) for name, source in places.items()}
-    model.load_state_dict(read, assign=True)
+    places = sources(model.family, model.state_dict(), prefix) | _stored_twice(model, names)
+    fill(model, model.family.title, places, _explained(model, prefix), tensors, names)
 
 
 def _stored_twice(model: Model, names: dict[str, str]) -> dict[str, Source]:
@@ -170,30 +167,11 @@ def _explained(model: Model, prefix: str) -> set[str]:
     return explained
 
 
-def _check_shape(expected: tuple[int, ...], source: Source, tensors: TensorSource, names: dict[str, str]) -> None:
-    shapes = [tensors.shape(names[theirs]) for theirs in source.names]
-    part = (expected[0] // len(shapes), *expected[1:])
-    for theirs, shape in zip(source.names, shapes, strict=True):
-        if shape != part:
-            raise WeightsError(f"{tensors.where}: {theirs} has shape {shape}, config.json asks for {part}")
-
-
-def _read(source: Source, tensors: TensorSource, names: dict[str, str]) -> Tensor:
-    """Our tensor, copied into memory of its own: a file that changes later must not change the model."""
-    parts = [tensors.read(names[theirs]) for theirs in source.names]
-    if not all(part.dtype.is_floating_point for part in parts):
-        raise WeightsError(f"{tensors.where}: {source.names[0]} holds {parts[0].dtype}, not floating-point numbers")
-    joined = source.join([part.float() for part in parts])
-    joined = joined.clone() if len(parts) == 1 else joined
-    # The sum is finite in all but broken files, and ten times as fast as looking at every number.
-    if not torch.isfinite(joined.sum()) and not torch.isfinite(joined).all():
-        raise WeightsError(f"{tensors.where}: {source.names[0]} holds NaN or infinite numbers")
-    return joined
-
-
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """config.json and model.safetensors (in shards above 5 GB), as transformers writes them."""
-    model = checkpoint.model
+    """config.json and model.safetensors (in shards above 5 GB), as transformers writes them; a readout beside them."""
+    model, readout = split_readout(checkpoint.model)
+    if readout is not None:
+        write_readout(folder, *readout)
     for one, two in combinations(model.heads, 2):
         if _clash(model.family, one, two):
             raise WeightsError(f"the heads {one} and {two} share public names; save them in folders of their own")
@@ -204,14 +182,10 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         if isinstance(head, MaskedHead) and head.table is not None:  # the reference reads the duplicates then
             names = model.family.heads[name]
             tensors |= {theirs: tensors[str(names.keys[part])] for theirs, part in names.duplicates.items()}
-    write_sharded(folder, tensors)
     settings = checkpoint.public | model.config.to_public()
-    settings |= {"model_type": model.family.name, "architectures": [architecture(model)]}
-    settings.pop("torch_dtype", None)  # the old name; a stale one would make readers round the weights
-    settings["dtype"] = str(next(iter(state.values())).dtype).removeprefix("torch.")
     if "masked_lm" in model.heads:
         settings["tie_word_embeddings"] = model.heads["masked_lm"].table is None
-    write_json(folder / "config.json", dict(sorted(settings.items())))
+    write_model(folder, tensors, settings, model.family.name, architecture(model))
 
 
 def architecture(model: Model) -> str:

@@ -2,7 +2,7 @@
 
 A table entry maps a module of ours to a module of theirs; `{}` stands for a layer's number, the longest entry that fits
 a name wins, and what is left of the name (`.weight`) is kept. `Joined` entries stack several of their tensors into one
-of ours. The inverse is computed, never typed.
+of ours, a `Row` entry drops a leading dimension of one. The inverse is computed, never typed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinfolk.models.model import Family, Joined, Keys
+from kinfolk.checkpoints.safetensors_file import TensorSource
+from kinfolk.errors import WeightsError
+from kinfolk.models.model import Family, Joined, Keys, Row
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where one of our tensors lies in a public file: one name, or several to be joined."""
+    """Where one of our tensors lies in a public file: one name, or several to be joined; `row`: with a leading one."""
 
     names: tuple[str, ...]
+    row: bool = False
 
     def join(self, parts: list[Tensor]) -> Tensor:
         """Their tensors -> ours."""
+        if self.row:
+            return parts[0].squeeze(0)
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def divide(self, tensor: Tensor) -> dict[str, Tensor]:
         """Our tensor -> theirs."""
+        if self.row:
+            return {self.names[0]: tensor.unsqueeze(0)}
         return dict(zip(self.names, tensor.chunk(len(self.names)), strict=True))
+
+    def part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of each of their tensors for one of ours."""
+        return (1, *shape) if self.row else (shape[0] // len(self.names), *shape[1:])
 
 
 def translate(name: str, keys: Keys) -> Source:
@@ -42,6 +53,8 @@ def translate(name: str, keys: Keys) -> Source:
         match = re.match(re.escape(pattern).replace(r"\{\}", r"(\d+)") + r"(?=\.|$)", name)
         if match:
             theirs, rest = keys[pattern], name[match.end() :]
+            if isinstance(theirs, Row):
+                return Source((theirs.name.format(*match.groups()) + rest,), row=True)
             targets = theirs.parts if isinstance(theirs, Joined) else (theirs,)
             return Source(tuple(target.format(*match.groups()) + rest for target in targets))
     raise AssertionError(f"the table has no entry for our own tensor {name}")
@@ -59,6 +72,22 @@ def sources(family: Family, ours: Iterable[str], prefix: str) -> dict[str, Sourc
             head, rest = rest.split(".", 1)
             found[name] = translate(rest, family.heads[head].keys)
     return found
+
+
+def read_source(source: Source, tensors: TensorSource, names: Mapping[str, str]) -> Tensor:
+    """Our tensor, copied into memory of its own: a file that changes later must not change the model.
+
+    `names` are the file's own, which may be old-fashioned.
+    """
+    parts = [tensors.read(names[theirs]) for theirs in source.names]
+    if not all(part.dtype.is_floating_point for part in parts):
+        raise WeightsError(f"{tensors.where}: {source.names[0]} holds {parts[0].dtype}, not floating-point numbers")
+    joined = source.join([part.float() for part in parts])
+    joined = joined.clone() if len(parts) == 1 else joined
+    # The sum is finite in all but broken files, and ten times as fast as looking at every number.
+    if not torch.isfinite(joined.sum()) and not torch.isfinite(joined).all():
+        raise WeightsError(f"{tensors.where}: {source.names[0]} holds NaN or infinite numbers")
+    return joined
 
 
 def modern(name: str) -> str:

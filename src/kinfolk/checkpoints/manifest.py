@@ -1,8 +1,9 @@
 """kinfolk.json: the sizes and hashes of a folder's files, so that damage is noticed before it is used.
 
 Written last, so a folder with a manifest is a whole folder. It covers every file of the folder and its sub-folders but
-itself and hidden ones (names that begin with a dot: caches, leftovers of a killed write), and seals itself: `sha256` is
-the hash of the manifest's own text with that value left empty, so a flipped byte in the manifest is noticed as well.
+itself, the model card (README.md, which people edit) and hidden ones (names that begin with a dot: caches, leftovers of
+a killed write), and seals itself: `sha256` is the hash of the manifest's own text with that value left empty, so a
+flipped byte in the manifest is noticed as well.
 
 Files that were added later: a README, notes, pictures or a whole new sub-folder are the user's business. What kinfolk
 could take for a part of the model (see READ_SUFFIXES and READ_NAMES), beside files that the manifest lists, is refused.
@@ -22,6 +23,7 @@ from kinfolk.errors import FolderError
 from kinfolk.files import inside, parse_json, read_text, reading, require_file, sha256, write_bytes
 
 NAME = "kinfolk.json"
+CARD = "README.md"
 FORMAT = 1
 READ_SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".model", ".hdf5"}
 READ_NAMES = {"vocab.txt", "merges.txt"}
@@ -29,7 +31,7 @@ READ_NAMES = {"vocab.txt", "merges.txt"}
 
 def write_manifest(folder: Path) -> None:
     """Describe the folder as it is now; call it when everything else is written."""
-    files = {name: _measure(inside(folder, name)) for name in sorted(_file_names(folder)) if name != NAME}
+    files = {name: _measure(inside(folder, name)) for name in sorted(_file_names(folder)) if name not in (NAME, CARD)}
     content = {"format": FORMAT, "kinfolk": __version__, "files": files, "sha256": ""}
     content["sha256"] = _text_hash(_text(content))
     write_bytes(folder / NAME, _text(content).encode())

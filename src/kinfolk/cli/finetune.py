@@ -29,7 +29,9 @@ Example:
   kinfolk evaluate --model stars --input test.csv
 """
 
-TextColumn = Annotated[str | None, typer.Option("--text", help="Column of the text; guessed by its name.")]
+TextColumn = Annotated[
+    str | None, typer.Option("--text", help="Column of the text, guessed by its name; 0 is a CoNLL file's first.")
+]
 PairColumn = Annotated[str | None, typer.Option("--pair", help='Column of the second text; "" for none.')]
 LabelColumn = Annotated[str | None, typer.Option("--label", help="Column of the label; guessed by its name.")]
 Header = Annotated[
@@ -45,10 +47,14 @@ def columns(header: str | None) -> list[str] | None:
 
 def finetune(
     model: Model,
-    train: Annotated[Path, typer.Option("--train", help="Labelled .csv, .tsv, .jsonl or .parquet file.")],
+    train: Annotated[
+        Path, typer.Option("--train", help="Labelled table, CoNLL file, folder with seq.in and seq.out, or SQuAD json.")
+    ],
     output: Annotated[Path, typer.Option("--output", help="Folder of the run; the same command goes on with it.")],
     dev: Annotated[Path | None, typer.Option("--dev", help="Held-out file; without it a tenth of --train.")] = None,
-    task: Annotated[str, typer.Option("--task", help="classify, multilabel or regress.")] = "classify",
+    task: Annotated[
+        str, typer.Option("--task", help="classify, multilabel, regress, tag, answer or choose.")
+    ] = "classify",
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
@@ -56,6 +62,11 @@ def finetune(
     class_weights: Annotated[
         str | None, typer.Option("--class-weights", help="balanced, or by name: good=1,bad=3.")
     ] = None,
+    crf: Annotated[bool, typer.Option("--crf", help="Tags: judge whole sentences, not words one by one.")] = False,
+    window: Annotated[
+        int | None, typer.Option("--window", help="Tokens read at once, at most the model's limit.")
+    ] = None,
+    stride: Annotated[int | None, typer.Option("--stride", help="Tokens that neighbouring windows share.")] = None,
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 3.0,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
     rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 5e-5,
@@ -73,11 +84,12 @@ def finetune(
     evaluations: Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")] = 4,
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, new weights.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", help="Train with so many seeds, keep the best.")] = 1,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUTPUT/tensorboard as well.")] = False,
     max_bad_rows: BadRows = 0,
     json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Train a classifier or regressor on labelled texts or pairs. After a crash the same command goes on."""
+    """Train a model on labelled texts, tagged words, questions or choices. After a crash the same command goes on."""
     from kinfolk.jobs.finetune import Watcher
     from kinfolk.jobs.finetune import finetune as train_it
     from kinfolk.training.optimiser import OptimiserSettings
@@ -108,11 +120,15 @@ def finetune(
             label=label,
             header=columns(header),
             class_weights=parse_weights(class_weights),
+            crf=crf,
+            window=window,
+            stride=stride,
             max_bad_rows=max_bad_rows,
             seeds=seeds,
             device=device,
             settings=settings,
             watcher=Watcher(tell_survey, step),
+            tensorboard=tensorboard,
         )
     show_training(found, json)
 
@@ -147,31 +163,37 @@ def show_training(found: Finetuned, json: bool) -> None:
     else:
         rows = [(name, mean, deviation) for name, (mean, deviation) in found.summary().items()]
         print_table((f"on the dev set, {len(found.by_seed)} seeds", "mean", "deviation"), rows)
-    say(f"the model is in {found.folder / 'model'}")
+    say(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
 
 
 def predict(
     model: Model,
-    source: Annotated[str, typer.Option("--input", help="A table, or texts one a line; - is standard input.")],
-    output: Annotated[Path, typer.Option("--output", help="A .csv, .tsv or .jsonl file.")],
+    source: Annotated[
+        str, typer.Option("--input", help="A table, texts one a line, a CoNLL file or SQuAD json; - is standard input.")
+    ],
+    output: Annotated[Path, typer.Option("--output", help="A .csv, .tsv, .jsonl or .parquet file; CoNLL stays CoNLL.")],
     text: TextColumn = None,
     pair: PairColumn = None,
     header: Header = None,
+    max_bad_rows: BadRows = 0,
     device: Device = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Add a trained model's label and probability to every row of a file; all columns are kept."""
-    from kinfolk.jobs.predict_file import predict_file
+    """Write what a trained model says beside every row of a file: class, number, tags, answer or choice."""
+    from kinfolk.jobs.judge_file import judge_file
+    from kinfolk.jobs.reading import Columns
 
     encoder = open_encoder(model, device, allow_pickle)
     with working(None) as (work, report):
-        predict_file(encoder, source, output, text, pair, columns(header), report)
+        done = judge_file(encoder, source, output, Columns(text, pair, None, columns(header)), max_bad_rows, report)
+    if done.bad:
+        say(f"note: {done.bad} bad rows were left out")
     say(f"{work.done:,} rows, {work.seconds:.1f} s, {work.rate}")
 
 
 def evaluate(
     model: Model,
-    source: Annotated[Path, typer.Option("--input", help="Labelled .csv, .tsv, .jsonl or .parquet file.")],
+    source: Annotated[Path, typer.Option("--input", help="A labelled file, as for finetune.")],
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
@@ -181,7 +203,7 @@ def evaluate(
     device: Device = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Measure a trained model on labelled texts: metrics, who is taken for whom, the most confident mistakes."""
+    """Measure a trained model on a labelled file: metrics, who is taken for whom, the most confident mistakes."""
     from kinfolk.jobs.evaluate import evaluate as measure
 
     encoder = open_encoder(model, device, allow_pickle)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from kinfolk import __version__
-from kinfolk.cli import convert, embed, fill, finetune, info, search, tokenize
+from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, search, tokenize
 from kinfolk.cli.output import say
 from kinfolk.errors import KinfolkError, StopSignalError
 
@@ -67,6 +67,7 @@ add("search", search.search, search.EXAMPLE, computes=True)
 add("finetune", finetune.finetune, finetune.FINETUNE_EXAMPLE, computes=True)
 add("predict", finetune.predict, finetune.PREDICT_EXAMPLE, computes=True)
 add("evaluate", finetune.evaluate, finetune.EVALUATE_EXAMPLE, computes=True)
+add("layers-table", layers_table.layers_table, layers_table.EXAMPLE, computes=True)
 add("tokenize", tokenize.tokenize, tokenize.EXAMPLE, computes=False)
 add("info", info.info, info.EXAMPLE, computes=False)
 add("convert", convert.convert, convert.EXAMPLE, computes=False)

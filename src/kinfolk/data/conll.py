@@ -93,13 +93,20 @@ def _blocks(path: Path) -> list[list[Row]]:
     """The lines of each sentence, in columns."""
     blocks: list[list[Row]] = [[]]
     for number, line in escaped_lines(path):
-        line = line.rstrip(" \t")
-        if line and not line.startswith(DOCUMENT):
-            fields = [field.strip(" ") for field in line.split("\t")] if "\t" in line else BLANKS.split(line)
+        fields = columns_of(line)
+        if fields:
             blocks[-1].append((number, fields))
         elif blocks[-1]:
             blocks.append([])
     return blocks if blocks[-1] else blocks[:-1]
+
+
+def columns_of(line: str) -> list[str]:
+    """The columns of a word's line; none where a sentence or document ends."""
+    line = line.rstrip(" \t")
+    if not line or line.startswith(DOCUMENT):
+        return []
+    return [field.strip(" ") for field in line.split("\t")] if "\t" in line else BLANKS.split(line)
 
 
 def _check_columns(path: Path, columns: int, words: int, tags: int | None) -> None:

@@ -13,12 +13,10 @@ from typing import Any
 
 from kinfolk.data.columns import Columns, find_columns
 from kinfolk.data.examples import Example, Label, ReadResult, finished
-from kinfolk.data.parquet import parquet_rows
+from kinfolk.data.parquet import PARQUET, parquet_rows
 from kinfolk.data.readers import TABLES, Problems, is_table, kind_of, no_column, numbered_lines, numbered_rows
 from kinfolk.errors import DataError, FolderError, choose
 from kinfolk.files import parse_json
-
-PARQUET = ".parquet"
 
 
 class BadValueError(ValueError):
@@ -50,7 +48,7 @@ def read_examples(
         return finished(lines, problems, needs_some=False)
     examples: list[Example] = []
     columns: Columns | None = None
-    for number, row in _rows(path, problems, header):
+    for number, row in table_rows(path, problems, header):
         if columns is None:
             columns = find_columns(str(path), list(row), text, pair, label, needs_label)
         try:
@@ -68,7 +66,8 @@ def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> Non
         raise DataError(f"{path}: only {tables}, so none can be named")
 
 
-def _rows(path: Path, problems: Problems, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def table_rows(path: Path, problems: Problems, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a .csv, .tsv, .jsonl or .parquet file, each with its number."""
     suffix = path.suffix.lower()
     if header is not None and suffix not in (".csv", ".tsv"):
         raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")

@@ -1,36 +1,112 @@
-"""Rows of a .parquet file, by pyarrow where it is installed. A row's number, from 1, takes the place of a line."""
+"""Rows of .parquet files, by pyarrow where it is installed. A row's number, from 1, takes the place of a line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from kinfolk.data.readers import Problems
 from kinfolk.errors import DataError
 from kinfolk.files import reading, require_file
 
+PARQUET = ".parquet"
 ROWS_AT_ONCE = 4096
 
 
 def parquet_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number; a file that pyarrow refuses is an error, as no row of it can be judged."""
-    require_file(path)
-    try:
-        library: Any = import_module("pyarrow")
-        parquet: Any = import_module("pyarrow.parquet")
-    except ImportError:
-        raise DataError(f"{path}: reading .parquet needs pyarrow; run: pip install pyarrow, or convert it") from None
     number = 0
+    with _opened(path) as file:
+        names = file.schema_arrow.names
+        if len(set(names)) < len(names):
+            problems.stop(1, "a column stands there twice")
+        for batch in file.iter_batches(ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                number += 1
+                yield number, row
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    require_file(path)
+    library = _library(str(path), "reading")
+    parquet: Any = import_module("pyarrow.parquet")
     try:
         with reading(path), parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if len(set(names)) < len(names):
-                problems.stop(1, "a column stands there twice")
-            for batch in file.iter_batches(ROWS_AT_ONCE):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
+            yield file
     except (library.ArrowException, ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{path}: cannot be read as parquet after row {number} ({str(error)[:200]})") from None
+        raise DataError(f"{path}: cannot be read as parquet ({str(error)[:200]})") from None
+
+
+def _library(where: str, what: str) -> Any:
+    try:
+        return import_module("pyarrow")
+    except ImportError:
+        raise DataError(f"{where}: {what} .parquet needs pyarrow; run: pip install pyarrow, or convert it") from None
+
+
+class ParquetColumns:
+    """The names and types of a file's columns: those of another .parquet file, or learned from all rows beforehand."""
+
+    def __init__(self, path: str):
+        self.path = path
+        self.library = _library(path, "writing")
+        self.schema: Any = None
+
+    def take_from(self, path: Path) -> None:
+        """Just the columns of this file."""
+        with _opened(path) as file:
+            self.schema = file.schema_arrow.remove_metadata()
+
+    def look_at(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Widen the types until they hold these rows too."""
+        with self.telling():
+            found = self.library.Table.from_pylist(rows).schema
+            known = [] if self.schema is None else [self.schema]
+            self.schema = self.library.unify_schemas([*known, found], promote_options="permissive")
+
+    def table(self, rows: Sequence[dict[str, Any]]) -> Any:
+        """Rows as pyarrow has them; columns that are new in the first rows are added."""
+        with self.telling():
+            known = [] if self.schema is None else list(self.schema)
+            new = [name for name in rows[0] if name not in {field.name for field in known}]
+            if new:
+                added = self.library.Table.from_pylist([{name: row[name] for name in new} for row in rows]).schema
+                self.schema = self.library.schema([*known, *added])
+            return self.library.Table.from_pylist(rows, schema=self.schema)
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        try:
+            yield
+        except (self.library.ArrowException, ValueError, TypeError, OverflowError) as error:
+            reason = f"a column's values have no type in common ({str(error)[:120]})"
+            raise DataError(f"{self.path}: {reason}; write .jsonl") from None
+
+
+class ParquetWriter:
+    """Rows to a .parquet stream, a row group for each chunk."""
+
+    def __init__(self, stream: BinaryIO, columns: ParquetColumns):
+        self.stream, self.columns = stream, columns
+        self.writer: Any = None
+
+    def write(self, rows: Sequence[dict[str, Any]]) -> None:
+        table = self.columns.table(rows)
+        if self.writer is None:
+            self._begin()
+        with self.columns.telling():
+            self.writer.write_table(table)
+
+    def finish(self) -> None:
+        if self.writer is None:
+            self._begin()
+        self.writer.close()
+
+    def _begin(self) -> None:
+        parquet: Any = import_module("pyarrow.parquet")
+        schema = self.columns.schema or self.columns.library.schema([])
+        self.writer = parquet.ParquetWriter(self.stream, schema)

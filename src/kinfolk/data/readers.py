@@ -69,13 +69,13 @@ def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
         wanted = column or COLUMN
         return (row[wanted] for row in read_rows(path, wanted))
     if column is not None:
-        raise DataError(f'{_name(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
+        raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
     return read_lines(path)
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, without their ends."""
-    problems = Problems(_name(path))
+    problems = Problems(name_of(path))
     for _, line in numbered_lines(path, problems):
         if not problems.found:
             yield line
@@ -85,8 +85,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
 def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]]:
     """The rows of a .csv, .tsv or .jsonl file; in each of them `column` is a string."""
     if not is_table(path):
-        raise DataError(f'{_name(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
-    problems = Problems(_name(path))
+        raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
+    problems = Problems(name_of(path))
     for number, row in numbered_rows(path, problems, column):
         if not isinstance(row[column], str):
             problems.add(number, f'"{column}" is {kind_of(row[column])}, expected a string')
@@ -120,7 +120,8 @@ def numbered_rows(
     return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
 
 
-def _name(path: str | Path) -> str:
+def name_of(path: str | Path) -> str:
+    """What messages call it."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
@@ -138,11 +139,11 @@ def escaped_lines(path: str | Path) -> Iterator[tuple[int, str]]:
 
     `readable` tells it apart. A file that is not text is an error.
     """
-    with reading(Path(_name(path))), _opened(path) as stream:
+    with reading(Path(name_of(path))), _opened(path) as stream:
         number = 0
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
-            _refuse_binary(line, f"{_name(path)}:{number}")
+            _refuse_binary(line, f"{name_of(path)}:{number}")
             line = line.removesuffix(b"\n").removesuffix(b"\r")
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
 

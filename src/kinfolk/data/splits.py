@@ -3,16 +3,18 @@
 Examples with the same text (`origin`: for questions the whole context, so that no paragraph is on both sides) stay
 together; case and the width of blanks do not count. Classes keep their shares, numbers the shares of their tenths;
 examples with several labels, choices, tagged sentences and questions are drawn without regard to labels. The first
-text of every class stays in the training part, so that no class is only held out. File order is kept on both sides.
+text of every class stays in the training part, and so does the last one there with any label or tag, so that nothing
+is only held out. File order is kept on both sides.
 """
 
 from __future__ import annotations
 
 import random
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Sequence
 
-from kinfolk.data.examples import AnyExample, Example, Item, fingerprint, numbers_of
+from kinfolk.data.examples import AnyExample, Example, Item, Sentence, fingerprint, numbers_of
 from kinfolk.errors import DataError, InputError
 
 TENTHS = 10
@@ -23,12 +25,14 @@ def stratified_split(examples: Sequence[Item], share: float = 0.1, seed: int = 0
     if not 0 < share < 1:
         raise InputError(f"share={share} is not between 0 and 1")
     strata = _strata(examples)
-    held = _held_out(strata, share, random.Random(f"{seed} split"))
+    spare = _Spare(examples, strata)
+    held = _held_out(strata, share, spare, random.Random(f"{seed} split"))
     if not held:
         largest = max(strata, key=len, default=[])
-        if len(largest) < 2:
+        spared = [group for group in largest if spare.covers(group)]
+        if len(largest) < 2 or not spared:
             raise DataError(f"{len(examples)} examples are too few to hold some out; give a file of others")
-        smallest: list[int] = min(largest, key=len)
+        smallest: list[int] = min(spared, key=len)
         held = set(smallest)
     kept = [example for number, example in enumerate(examples) if number not in held]
     return kept, [examples[number] for number in sorted(held)]
@@ -59,7 +63,30 @@ def _stratum(example: AnyExample, cuts: Sequence[float]) -> str:
     return label if isinstance(label, str) else ""
 
 
-def _held_out(strata: list[list[list[int]]], share: float, draw: random.Random) -> set[int]:
+class _Spare:
+    """Which groups the training part can spare: those whose every label or tag it has in another group too."""
+
+    def __init__(self, examples: Sequence[AnyExample], strata: list[list[list[int]]]):
+        self.examples = examples
+        self.left = Counter(name for groups in strata for group in groups for name in self.names(group))
+
+    def names(self, group: list[int]) -> set[str]:
+        return {name for number in group for name in _names(self.examples[number])}
+
+    def covers(self, group: list[int]) -> bool:
+        return all(self.left[name] > 1 for name in self.names(group))
+
+    def take(self, group: list[int]) -> None:
+        self.left.subtract(self.names(group))
+
+
+def _names(example: AnyExample) -> tuple[str, ...]:
+    label = example.label if isinstance(example, Example) else None
+    tags = example.tags if isinstance(example, Sentence) else None
+    return label if isinstance(label, tuple) else (label,) if isinstance(label, str) else tags or ()
+
+
+def _held_out(strata: list[list[list[int]]], share: float, spare: _Spare, draw: random.Random) -> set[int]:
     """Walk through the shuffled groups, stratum by stratum; take one whenever too few are held out so far."""
     held: set[int] = set()
     seen = draw.random() / share  # where the walk begins, so that no stratum is always rounded down
@@ -67,6 +94,8 @@ def _held_out(strata: list[list[list[int]]], share: float, draw: random.Random) 
         draw.shuffle(groups)
         for place, group in enumerate(groups):
             seen += len(group)
-            if (place or len(strata) == 1) and len(held) + len(group) <= share * seen:
+            due = (place or len(strata) == 1) and len(held) + len(group) <= share * seen
+            if due and spare.covers(group):
                 held.update(group)
+                spare.take(group)
     return held

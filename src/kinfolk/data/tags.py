@@ -24,6 +24,7 @@ PLAIN = "plain"
 OUTSIDE = "O"
 UNTYPED = "_"  # the type of a bare B or I
 MARKED = re.compile(r"([BIESLU])-(.+)|([BI])")
+SAME = {"L": "E", "U": "S"}  # BILOU's letters in IOBES
 Entity = tuple[int, int, str]
 
 
@@ -81,12 +82,13 @@ def to_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
 def entities(tags: Sequence[str]) -> list[Entity]:
     """(first word, word after the last, type) of each span, read as seqeval and conlleval read any tags.
 
-    Tags need not keep a scheme: an I after O, or after another type, starts a span. Letters are B, I, E and S.
+    Tags need not keep a scheme: an I after O, or after another type, starts a span. L and U are read as E and S.
     """
     found: list[Entity] = []
     start, kind, closed = -1, "", True
     for place, tag in enumerate([*tags, OUTSIDE]):
         letter, own = split_tag(tag)
+        letter = SAME.get(letter, letter)
         if not closed and (letter not in ("I", "E") or own != kind):
             found.append((start, place, kind))
             closed = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from kinfolk.errors import MissingHeadError
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.scoring import score, text_items
 from kinfolk.jobs.text_task import Prediction, TextTask
+from kinfolk.jobs.windows import CutCount
 from kinfolk.text.tokenizer import Text
 
 CHUNK_TEXTS = 2048
@@ -25,19 +26,39 @@ def text_task(encoder: Encoder) -> TextTask:
     return TextTask.from_public(encoder.public, labels)
 
 
-def score_texts(encoder: Encoder, texts: Iterable[Text]) -> Iterator[np.ndarray]:
-    """Scores of a chunk of texts at a time, (texts, labels)."""
+def score_texts(
+    encoder: Encoder,
+    texts: Iterable[Text],
+    place: Callable[[int], str] = "text {}".format,
+    cut: CutCount | None = None,
+) -> Iterator[np.ndarray]:
+    """Scores of a chunk of texts at a time, (texts, labels).
+
+    `place` says where a text stands, for a message. What had to be cut is told by a CutWarning at the end, or counted
+    in `cut` for the caller to report.
+    """
     task = text_task(encoder)
     objective = task.objective(encoder.model)
+    size, stride = task.windows.size(encoder.context), task.windows.stride
     unknown: Any = [] if task.kind == "multilabel" else 0
+    done, count = 0, CutCount() if cut is None else cut
     for chunk in chunks(texts, CHUNK_TEXTS):
-        size, stride = task.windows.size(encoder.context), task.windows.stride
-        items = text_items(encoder.tokenizer, chunk, [unknown] * len(chunk), size, stride)
+        places = [place(done + number) for number in range(len(chunk))]
+        targets = [unknown] * len(chunk)
+        items = text_items(encoder.tokenizer, chunk, targets, size, stride, count, places.__getitem__)
         yield score(encoder.model, objective, items)
+        done += len(chunk)
+    if cut is None:
+        count.report()
 
 
-def classify(encoder: Encoder, texts: Iterable[Text]) -> Iterator[Prediction]:
-    """What the model says of each text."""
+def classify(
+    encoder: Encoder,
+    texts: Iterable[Text],
+    place: Callable[[int], str] = "text {}".format,
+    cut: CutCount | None = None,
+) -> Iterator[Prediction]:
+    """What the model says of each text; `place` and `cut` as in `score_texts`."""
     task = text_task(encoder)
-    for scores in score_texts(encoder, texts):
+    for scores in score_texts(encoder, texts, place, cut):
         yield from task.predictions(scores)

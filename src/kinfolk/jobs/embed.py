@@ -69,7 +69,7 @@ def embed_chunks(
     def prepare(number: int, chunk: list[Text]) -> list[Piece]:
         first = number * CHUNK_TEXTS
         ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
-        return pieces(tokenizer, ready, settings.size, settings.on_long, cut, first)
+        return pieces(tokenizer, ready, settings.size, settings.on_long, cut, lambda place: f"text {first + place}")
 
     for parts, number in _ahead(prepare, chunks(texts, CHUNK_TEXTS)):
         yield _compute(model, parts, number, settings, trace)

@@ -4,7 +4,9 @@ What lies in the output folder:
 
     run.json, log.jsonl, step-N   the run; the same call goes on with it after a crash
     seed-N/                       one such run per seed, where several are asked for
-    model/                        the best model, as a folder that kinfolk and transformers load
+    model/                        the best model, as a folder that kinfolk and transformers load, with its card
+    report.md and what it shows   metrics, pictures, mistakes (report.py)
+    tensorboard/                  where asked for: the log as TensorBoard reads it
 """
 
 from __future__ import annotations
@@ -12,27 +14,34 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any
 
 from kinfolk.data.examples import AnyExample
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey, survey
 from kinfolk.errors import FolderError, InputError, choose
+from kinfolk.jobs.account import Account, over_seeds
+from kinfolk.jobs.card import model_card
 from kinfolk.jobs.loaded import Encoder, load
 from kinfolk.jobs.reading import READERS, Columns, read_for
+from kinfolk.jobs.report import write_report
 from kinfolk.jobs.task import Judged, Task, TaskOptions, Windows
 from kinfolk.jobs.tasks import pose
 from kinfolk.models.model import Model, weights_hash, with_fresh_head
+from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
 from kinfolk.training.trainer import Progress, Trainer, TrainSettings
 
 COLLAPSED = 0.02  # within this of guessing the commonest class, a run has learned nothing
+# What an earlier task left in config.json is not handed on.
+TASK_SETTINGS = ("null_threshold", "problem_type", "stride", "thresholds", "window")
 Source = str | Path | Sequence[AnyExample]
 
 
@@ -53,8 +62,7 @@ class Finetuned:
 
     def summary(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation over the seeds, by metric."""
-        columns = {name: [found[name] for found in self.by_seed.values()] for name in self.metrics}
-        return {name: (mean(values), stdev(values) if len(values) > 1 else 0.0) for name, values in columns.items()}
+        return over_seeds(self.by_seed)
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ class Watcher:
 
 
 def finetune(
-    model: str | Path,
+    model: str | Path | Encoder,
     train: Source,
     output: str | Path,
     dev: Source | None = None,
@@ -84,18 +92,26 @@ def finetune(
     device: str = "auto",
     settings: TrainSettings | None = None,
     watcher: Watcher | None = None,
+    tensorboard: bool = False,
+    report: bool = True,
+    job: Callable[..., Job] | None = None,
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, tagged sentences, questions or choices.
 
-    `task` is classify, multilabel, regress, tag, answer or choose. Without `dev`, a tenth of `train` is held out. The
-    same call on the same folder goes on where it stopped; other data or settings are refused.
+    `model` may be loaded already; it is not changed. `task` is classify, multilabel, regress, tag, answer or choose.
+    Without `dev`, a tenth of `train` is held out; an empty list holds nothing out, and the last weights are kept. The
+    same call on the same folder goes on where it stopped; other data or settings are refused. `tensorboard` also
+    writes the log as TensorBoard reads it; without `report` there is none. `job` is another way to train than `Job`,
+    such as that of features.py.
     """
-    settings, watcher, output = settings or TrainSettings(), watcher or Watcher(), Path(output)
+    here = world()
+    settings, output = settings or TrainSettings(), Path(output)
+    watcher = watcher if watcher is not None and here.leads else Watcher()
     if seeds < 1:
         raise InputError("seeds must be at least 1")
     choose("task", task, READERS)
     _refuse_finished(output)
-    encoder = load(model, device)
+    encoder = model if isinstance(model, Encoder) else load(model, device)
     columns = Columns(text, pair, label, header)
     learned, bad = _read(train, task, columns, max_bad_rows)
     if dev is None:
@@ -103,22 +119,57 @@ def finetune(
     else:
         held, more = _read(dev, task, columns, max_bad_rows)
         bad += more
+    if not held:
+        settings = _blind(settings, seeds)
     posed = pose(task, learned, TaskOptions(class_weights, crf, Windows(window, stride)))
     found = survey(learned, held, encoder.tokenizer, encoder.context)
-    job = _Job(encoder, posed, learned, held, settings, output)
-    watcher.before(found, job.fresh)
-    results = {seed: job.train(seed, seeds > 1, watcher) for seed in range(settings.seed, settings.seed + seeds)}
+    work = (job or Job)(encoder, posed, learned, held, settings, output)
+    with _on_board(watcher, output, seeds > 1) if tensorboard and here.leads else nullcontext(watcher) as watcher:
+        watcher.before(found, work.fresh)
+        results = {seed: work.train(seed, seeds > 1, watcher) for seed in range(settings.seed, settings.seed + seeds)}
     best = max(results, key=lambda seed: results[seed].merit)
-    results[best].save(encoder, output)
     by_seed = {seed: result.judged.metrics for seed, result in results.items()}
     notes = [f"{bad} bad rows were left out"] * bool(bad)
-    notes += [note for result in results.values() for note in result.notes] + job.collapsed(by_seed)
-    return Finetuned(output, by_seed[best], by_seed, found, job.fresh, notes, results[best].judged)
+    notes += [note for result in results.values() for note in result.notes] + work.collapsed(by_seed)
+
+    def keep() -> list[str]:
+        account = _account(work, results, best, found, _names(train, dev))
+        results[best].save(encoder, output, model_card(account))
+        return write_report(output, account, notes) if report else []
+
+    notes += here.lead(keep) or []
+    return Finetuned(output, by_seed[best], by_seed, found, work.fresh, notes, results[best].judged)
 
 
 def _refuse_finished(output: Path) -> None:
     if (output / "model").exists():
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
+
+
+def _blind(settings: TrainSettings, seeds: int) -> TrainSettings:
+    """Without a dev set there is nothing to choose by: the run goes to its end, and its last weights are the best."""
+    if seeds > 1:
+        raise InputError("the best of several seeds is chosen on a dev set; give one, or use seeds=1")
+    return dataclasses.replace(settings, evaluations=1, patience=None)
+
+
+@contextmanager
+def _on_board(watcher: Watcher, output: Path, several: bool) -> Iterator[Watcher]:
+    """The watcher, and TensorBoard's files beside it."""
+    from kinfolk.training.tensorboard import Board  # an extra
+
+    def step(seed: int, progress: Progress) -> None:
+        watcher.step(seed, progress)
+        board.step(seed, progress)
+
+    with Board(output / "tensorboard", several) as board:
+        yield dataclasses.replace(watcher, step=step)
+
+
+def _names(train: Source, dev: Source | None) -> tuple[str, str]:
+    """What the card calls the data: files without their folders."""
+    learned, held = (Path(side).name if isinstance(side, str | Path) else "a list" for side in (train, dev))
+    return learned, f"held out of {learned}" if dev is None else held
 
 
 def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> tuple[list[Any], int]:
@@ -129,23 +180,25 @@ def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> tup
 
 
 @dataclass(frozen=True)
-class _Result:
+class Result:
     model: Model
     task: Task
     judged: Judged
     notes: list[str]
+    log: list[dict[str, Any]]
+    seconds: float | None  # None where an earlier process did a part of it
 
     @property
     def merit(self) -> float:
-        return next(iter(self.judged.metrics.values()))
+        return self.judged.merit
 
-    def save(self, encoder: Encoder, output: Path) -> None:
-        earlier = {name: value for name, value in encoder.public.items() if name not in ("thresholds", "problem_type")}
+    def save(self, encoder: Encoder, output: Path, card: str) -> None:
+        earlier = {name: value for name, value in encoder.public.items() if name not in TASK_SETTINGS}
         public = earlier | self.task.to_public()
-        dataclasses.replace(encoder, model=self.model, recipe=None, public=public).save(output / "model")
+        dataclasses.replace(encoder, model=self.model, recipe=None, public=public).save(output / "model", card)
 
 
-class _Job:
+class Job:
     """One task on one model, for any number of seeds."""
 
     def __init__(
@@ -163,36 +216,42 @@ class _Job:
         self.data = _hash([[_told(example) for example in side] for side in (learned, held)])
         self.start = weights_hash(encoder.model)
         self.places = [example.where for example in learned]
-        self.fresh = self._fresh(settings.seed)[1]
+        self.fresh = self.fresh_model(settings.seed)[1]
 
-    def _fresh(self, seed: int) -> tuple[Model, list[str]]:
+    def fresh_model(self, seed: int) -> tuple[Model, list[str]]:
         return with_fresh_head(self.encoder.model, self.task.head, len(self.task.labels), seed)
 
-    def train(self, seed: int, several: bool, watcher: Watcher) -> _Result:
+    def train(self, seed: int, several: bool, watcher: Watcher) -> Result:
         settings = dataclasses.replace(self.settings, seed=seed)
-        model, _ = self._fresh(seed)
+        model, _ = self.fresh_model(seed)
 
         def evaluate(model: Model) -> tuple[float, dict[str, float]]:
-            metrics = self.task.judge(model, self.held).metrics
-            return next(iter(metrics.values())), metrics
+            judged = self.judge(self.task, model)
+            return judged.merit, judged.metrics
 
-        run = Run.open(self.folder / f"seed-{seed}" if several else self.folder, self._description(settings, model))
+        run = Run.open(self.folder / f"seed-{seed}" if several else self.folder, self.description(settings, model))
         try:
             watch = partial(watcher.step, seed)
             objective, items = self.task.objective(model), self.material.items
             trainer = Trainer(model, objective, items, settings, run, evaluate, watch, self.places.__getitem__)
+            begun, start = bool(run.steps()), time.monotonic()
             notes = trainer.train()
+            seconds = None if begun else time.monotonic() - start
             trainer.load_best()
+            log = run.entries()
         finally:
             run.close()
-        task = self.task.decided(model, self.held)
-        return _Result(model, task, task.judge(model, self.held), notes)
+        task = self.task.decided(model, self.held) if self.held.items else self.task
+        return Result(model, task, self.judge(task, model), notes, log, seconds)
 
-    def _description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
+    def judge(self, task: Task, model: Model) -> Judged:
+        return task.judge(model, self.held) if self.held.items else Judged({})
+
+    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
         """All that the weights depend on: a run goes on only if this is the same."""
         return {
             "task": {"kind": self.task.kind} | dataclasses.asdict(self.task),  # type: ignore[call-overload]
-            "settings": dataclasses.asdict(settings),
+            "settings": settings.described(),
             "family": model.family.name,
             "config": dataclasses.asdict(model.config),
             "start": self.start,
@@ -202,12 +261,31 @@ class _Job:
 
     def collapsed(self, found: Mapping[int, Mapping[str, float]]) -> list[str]:
         """Seeds that learned nothing, as small data sometimes has it."""
-        if self.task.kind != "classify":
+        if self.task.kind != "classify" or not self.held.items:
             return []
         counts: Counter[int] = Counter(self.held.targets)  # type: ignore[attr-defined]
         commonest = max(counts.values()) / counts.total()
         stuck = [seed for seed, metrics in found.items() if metrics["accuracy"] <= commonest + COLLAPSED]
         return [f"seed {seed} did no better than always guessing the commonest class" for seed in stuck]
+
+
+def _account(job: Job, results: Mapping[int, Result], best: int, found: Survey, names: tuple[str, str]) -> Account:
+    seconds = [result.seconds for result in results.values() if result.seconds is not None]
+    return Account(
+        name=job.folder.resolve().name,
+        base=job.encoder.name,
+        model=results[best].model,
+        task=results[best].task,
+        survey=found,
+        train=names[0],
+        dev=names[1],
+        settings=job.settings,
+        judged=results[best].judged,
+        by_seed={seed: result.judged.metrics for seed, result in results.items()},
+        best=best,
+        logs={seed: result.log for seed, result in results.items()},
+        seconds=sum(seconds) if len(seconds) == len(results) else None,
+    )
 
 
 def _hash(content: Any) -> str:

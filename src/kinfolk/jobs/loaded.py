@@ -11,14 +11,17 @@ import numpy as np
 import torch
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
-from kinfolk.checkpoints.manifest import check_manifest, write_manifest
+from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose
-from kinfolk.files import new_folder
+from kinfolk.files import new_folder, write_bytes
+from kinfolk.jobs.choice_task import Chosen
 from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed
 from kinfolk.jobs.fill import Filled, fill_masks
 from kinfolk.jobs.find import find_model
 from kinfolk.jobs.layers import choose_layers
+from kinfolk.jobs.spans import Answer
+from kinfolk.jobs.tagged import Tagged
 from kinfolk.jobs.text_task import Prediction
 from kinfolk.jobs.windows import ON_LONG
 from kinfolk.models.model import Model
@@ -138,8 +141,46 @@ class Encoder:
         from kinfolk.jobs.classify import classify  # it stands on this file
 
         if isinstance(texts, str | tuple):
-            return next(classify(self, [texts]))
+            (only,) = classify(self, [texts])  # to its end, where it tells what was cut
+            return only
         return list(classify(self, texts))
+
+    def tag(self, texts: str | Iterable[str] | Iterable[Sequence[str]], words: bool = False) -> Tagged | list[Tagged]:
+        """Words of texts with their tags, and the entities these mean; long texts are read in windows.
+
+        One Tagged for one string, a list for a list or generator of strings. With `words=True` the texts are split
+        already: one Tagged for a list of words, a list for a list of such lists.
+        """
+        from kinfolk.jobs.tag import tag, told_apart  # they stand on this file
+
+        given, single = told_apart(texts, words)
+        return next(tag(self, given)) if single else list(tag(self, given))
+
+    def answer(
+        self, question: str | Iterable[tuple[str, str]], context: str | None = None, top: int = 1
+    ) -> list[Answer] | list[list[Answer]]:
+        """Answers to a question that stand in its context, at most `top` that differ in text, most probable first.
+
+        A list for one question, a list of lists for pairs (question, context). An answer is `context[start:end]`; no
+        answer has an empty text. Long contexts are read in windows.
+        """
+        from kinfolk.jobs.answer import answer  # it stands on this file
+
+        if not isinstance(question, str):
+            return list(answer(self, question, top))
+        if context is None:
+            raise InputError("a question needs the context that its answer stands in: answer(question, context)")
+        return next(answer(self, [(question, context)], top))
+
+    def choose(
+        self, context: str | Iterable[tuple[str, Sequence[str]]], options: Sequence[str] = ()
+    ) -> Chosen | list[Chosen]:
+        """The option that fits the context best; a list of such for pairs (context, options)."""
+        from kinfolk.jobs.choose import choose  # it stands on this file
+
+        if not isinstance(context, str):
+            return list(choose(self, context))
+        return next(choose(self, [(context, options)]))
 
     def next_sentence(self, first: str, second: str) -> float:
         """Probability that the second text follows the first (BERT's second pre-training task)."""
@@ -164,14 +205,19 @@ class Encoder:
         """The same model on another device ("auto", "cpu", "cuda")."""
         return replace(self, model=self.model.to(pick_device(device)))
 
-    def save(self, folder: str | Path) -> Path:
-        """Write a folder that kinfolk, transformers and (with a recipe) sentence-transformers can load."""
+    def save(self, folder: str | Path, card: str | None = None) -> Path:
+        """Write a folder that kinfolk, transformers and (with a recipe) sentence-transformers can load.
+
+        `card` is the text of its README.md, which may be edited later.
+        """
         path = Path(folder)
         with new_folder(path) as temporary:
             write_checkpoint(temporary, Checkpoint(self.model, self.public))
             self.tokenizer.save(temporary)
             if self.recipe is not None:
                 write_recipe(temporary, self.recipe, self.model.config.width)
+            if card is not None:
+                write_bytes(temporary / CARD, card.encode("utf-8", "replace"))
             write_manifest(temporary)
         return path
 

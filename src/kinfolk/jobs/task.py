@@ -38,6 +38,11 @@ class Judged:
     confusion: list[list[int]] | None = None
     mistakes: Sequence[Mistake] = ()
 
+    @property
+    def merit(self) -> float:
+        """What decides; without a dev set nothing does."""
+        return next(iter(self.metrics.values()), 0.0)
+
 
 @dataclass(frozen=True)
 class Windows:

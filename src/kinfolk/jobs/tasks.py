@@ -6,8 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.jobs.answer import answer_task
+from kinfolk.jobs.answer_task import AnswerTask
+from kinfolk.jobs.choice_task import ChoiceTask
+from kinfolk.jobs.choose import choice_task
 from kinfolk.jobs.classify import text_task
 from kinfolk.jobs.loaded import Encoder
+from kinfolk.jobs.tag import tag_task
+from kinfolk.jobs.tag_task import HEADS, TagTask
 from kinfolk.jobs.task import Task, TaskOptions
 from kinfolk.jobs.text_task import KINDS, TextTask
 
@@ -16,6 +22,12 @@ def pose(kind: str, examples: Sequence[Any], options: TaskOptions) -> Task:
     """What examples ask for, on the labels that occur in them."""
     if kind in KINDS:
         return TextTask.of(kind, examples, options)
+    if kind == "tag":
+        return TagTask.of(examples, options)
+    if kind == "answer":
+        return AnswerTask.of(examples, options)
+    if kind == "choose":
+        return ChoiceTask.of(options)
     raise InputError(f"the task {kind} cannot be trained yet")
 
 
@@ -23,4 +35,10 @@ def saved_task(encoder: Encoder) -> Task:
     """The task that a loaded model was trained for."""
     if "classify" in encoder.model.heads:
         return text_task(encoder)
+    if any(head in encoder.model.heads for head in HEADS.values()):
+        return tag_task(encoder)
+    if "span" in encoder.model.heads:
+        return answer_task(encoder)
+    if "choose" in encoder.model.heads:
+        return choice_task(encoder)
     raise MissingHeadError("this checkpoint was trained for no task; train one with `kinfolk finetune`")

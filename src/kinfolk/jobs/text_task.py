@@ -13,6 +13,7 @@ from kinfolk.data.examples import Example
 from kinfolk.errors import ConfigError, InputError, choose, first_few
 from kinfolk.jobs.scoring import ScoredItems, score, text_items
 from kinfolk.jobs.task import WHOLE, Judged, Mistake, TaskOptions, Windows, label_names, label_tables
+from kinfolk.jobs.windows import CutCount
 from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Item, Objective
 from kinfolk.objectives.tasks import Classify, MultiLabel, Regress
@@ -104,10 +105,12 @@ class TextTask:
         return [numbers[str(example.label)] for example in examples]
 
     def material(self, tokenizer: Tokenizer, examples: Sequence[Example], size: int) -> TextMaterial:
-        """Texts or pairs, long ones in windows that all have the label of their text."""
-        targets = self.targets(examples)
-        size = self.windows.size(size)
-        scored = text_items(tokenizer, texts_of(examples), targets, size, self.windows.stride)
+        """Texts or pairs, long ones in windows that all have the label of their text; cuts are told by a CutWarning."""
+        targets, cut = self.targets(examples), CutCount()
+        size, stride = self.windows.size(size), self.windows.stride
+        where = [example.where for example in examples]
+        scored = text_items(tokenizer, texts_of(examples), targets, size, stride, cut, where.__getitem__)
+        cut.report()
         return TextMaterial(scored, targets, examples)
 
     def judge(self, model: Model, material: TextMaterial) -> Judged:

@@ -3,12 +3,16 @@
 Each token belongs to the one window in which it is most central, that is, farthest from an edge: there it has seen
 most of its surroundings. A text's vector is the mean of its windows' vectors, weighted by how many tokens belong to
 each.
+
+Of a pair the longer text moves through the windows, and each repeats the shorter one. Where that would leave the longer
+one less than an eighth of the room, `shorten` keeps the beginning of the shorter one, half of the room, and counts what
+is dropped; without it such a pair is an error.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kinfolk.errors import InputError, TooLongError
@@ -16,6 +20,7 @@ from kinfolk.text.tokenizer import Encoding, Text, Tokenizer
 
 ON_LONG = ("window", "cut", "error")
 OVERLAP = 4  # neighbours share a quarter of a window
+LEAST = 8  # the longer text of a pair has an eighth of the room, or more
 
 
 class CutWarning(UserWarning):
@@ -47,6 +52,10 @@ class CutCount:
     kept: int = 0
     dropped: int = 0
 
+    def add(self, kept: int, dropped: int) -> None:
+        """One more text."""
+        self.texts, self.kept, self.dropped = self.texts + 1, self.kept + kept, self.dropped + dropped
+
     def report(self) -> None:
         """Warn, once for all texts."""
         if self.texts:
@@ -59,42 +68,54 @@ def pieces(
     size: int,
     on_long: str,
     cut: CutCount,
-    first: int = 0,
+    place: Callable[[int], str] = "text {}".format,
     stride: int | None = None,
+    shorten: bool = False,
 ) -> list[Piece]:
-    """Every text as one piece or, when it has more than `size` tokens, as its windows."""
+    """Every text as one piece or, when it has more than `size` tokens, as its windows.
+
+    `place` says where a text stands, for a message. `shorten` is told above.
+    """
     found: list[Piece] = []
     for number, (text, encoding) in enumerate(zip(texts, tokenizer.encode_many(texts), strict=True)):
         if len(encoding) == 0:
-            raise InputError(
-                f"text {first + number} has no tokens: it is empty, and the tokenizer adds no special ones"
-            )
+            raise InputError(f"{place(number)} has no tokens: it is empty, and the tokenizer adds no special ones")
         if len(encoding) <= size:
             found.append(Piece(number, encoding, (0, len(encoding))))
         elif on_long == "window":
             try:
-                found += window_pieces(tokenizer, text, number, size, stride)
-            except InputError as error:  # a pair whose shorter text already fills the window
-                raise InputError(f"text {first + number}: {error}") from None
+                found += window_pieces(tokenizer, text, number, size, stride, cut if shorten else None)
+            except InputError as error:  # a pair whose shorter text fills the window, or a stride that does
+                raise InputError(f"{place(number)}: {error}") from None
         elif on_long == "cut":
             kept_encoding, kept, total = tokenizer.fit(text, size)
-            cut.texts, cut.kept, cut.dropped = cut.texts + 1, cut.kept + kept, cut.dropped + total - kept
+            cut.add(kept, total - kept)
             found.append(Piece(number, kept_encoding, (0, len(kept_encoding))))
         else:
             raise TooLongError(
-                f'text {first + number} has {len(encoding):,} tokens, the model reads {size:,}; use on_long="window"'
+                f'{place(number)} has {len(encoding):,} tokens, the model reads {size:,}; use on_long="window"'
             )
     return found
 
 
-def window_pieces(tokenizer: Tokenizer, text: Text, number: int, size: int, stride: int | None = None) -> list[Piece]:
-    """The windows of one text, each with the rows that are its own; neighbours share `stride` tokens (or a quarter)."""
-    room, moving = size - tokenizer.specials_count(isinstance(text, tuple)), 0
-    if isinstance(text, tuple):  # the longer text moves through the windows, the shorter one is repeated in each
+def window_pieces(
+    tokenizer: Tokenizer, text: Text, number: int, size: int, stride: int | None = None, cut: CutCount | None = None
+) -> list[Piece]:
+    """The windows of one text, each with the rows that are its own; neighbours share `stride` tokens (or a quarter).
+
+    With `cut`, the shorter text of a pair may be cut.
+    """
+    room, moving, kept = size - tokenizer.specials_count(isinstance(text, tuple)), 0, None
+    if isinstance(text, tuple):
         lengths = [len(tokenizer.encode(part, specials=False)) for part in text]
-        room, moving = room - min(lengths), int(lengths[1] >= lengths[0])
+        moving = int(lengths[1] >= lengths[0])
+        kept = _kept(min(lengths), room, cut is not None)
+        if cut is not None and kept < min(lengths):
+            cut.add(max(lengths) + kept, min(lengths) - kept)
+        room -= kept
+        stride = stride if stride is None else min(stride, room // 2)
     overlap = max(room // OVERLAP, 0) if stride is None else stride
-    windows = tokenizer.windows(text, size, overlap)
+    windows = tokenizer.windows(text, size, overlap, kept)
     found = []
     for place, window in enumerate(windows):
         rows = [row for row, side in enumerate(window.sequences) if side == moving]
@@ -103,3 +124,15 @@ def window_pieces(tokenizer: Tokenizer, text: Text, number: int, size: int, stri
         end = len(window) if place == len(windows) - 1 else rows[-1] + 1 - (overlap - overlap // 2)
         found.append(Piece(number, window, (start, end)))
     return found
+
+
+def _kept(shorter: int, room: int, may_cut: bool) -> int:
+    """How many tokens of a pair's shorter text each window repeats."""
+    if may_cut and room - shorter < max(room // LEAST, 1):
+        return room // 2
+    if shorter >= room:
+        raise InputError(
+            f"the shorter text of the pair has {shorter:,} tokens, and a window has room for {max(room, 0):,} of both; "
+            'shorten it, or use on_long="cut"'
+        )
+    return shorter

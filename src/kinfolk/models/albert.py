@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.bert import Bert, masked_head, pooled_head, span_head, token_head
+from kinfolk.models.bert import PATH, Bert, choice_head, masked_head, path_head, pooled_head, span_head, token_head
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import SharedStack
 from kinfolk.parts.embeddings import SummedEmbeddings
@@ -120,7 +120,9 @@ HEADS = {
     "sentence_order": Head(pooled_head, "AlbertForPreTraining", {"output": "sop_classifier.classifier"}),
     "classify": Head(pooled_head, "AlbertForSequenceClassification", {"output": "classifier"}),
     "tag": Head(token_head, "AlbertForTokenClassification", {"output": "classifier"}),
+    "tag_crf": Head(path_head, "AlbertForTokenClassification", PATH),
     "span": Head(span_head, "AlbertForQuestionAnswering", {"output": "qa_outputs"}),
+    "choose": Head(choice_head, "AlbertForMultipleChoice", {"output": "classifier"}),
 }
 
 FAMILY = Family(

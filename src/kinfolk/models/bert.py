@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import Block, Stack
+from kinfolk.parts.crf import PathHead
 from kinfolk.parts.embeddings import SummedEmbeddings
 from kinfolk.parts.heads import MaskedHead, Pooler, TextHead, TokenHead
 from kinfolk.parts.positions import BucketedBias
@@ -115,11 +116,22 @@ def token_head(config: EncoderConfig, labels: int) -> nn.Module:
     return TokenHead(config.width, labels, config.dropout)
 
 
+def path_head(config: EncoderConfig, labels: int) -> nn.Module:
+    """One linear layer on every token, and a random field over the tags of neighbours."""
+    return PathHead(config.width, labels, config.dropout)
+
+
 def span_head(config: EncoderConfig, labels: int) -> nn.Module:
     """Start and end scores for every token."""
     return TokenHead(config.width, 2, 0.0)
 
 
+def choice_head(config: EncoderConfig, labels: int) -> nn.Module:
+    """One score for an option, from the pooler's output."""
+    return TextHead(config.width, 1, "pooled", config.dropout)
+
+
+PATH = {"output": "classifier", "crf": "crf"}  # a tagger for everyone, and what only we read
 HEADS = {
     "masked_lm": Head(
         masked_head,
@@ -135,7 +147,9 @@ HEADS = {
     "next_sentence": Head(pooled_head, "BertForNextSentencePrediction", {"output": "cls.seq_relationship"}),
     "classify": Head(pooled_head, "BertForSequenceClassification", {"output": "classifier"}),
     "tag": Head(token_head, "BertForTokenClassification", {"output": "classifier"}),
+    "tag_crf": Head(path_head, "BertForTokenClassification", PATH),
     "span": Head(span_head, "BertForQuestionAnswering", {"output": "qa_outputs"}),
+    "choose": Head(choice_head, "BertForMultipleChoice", {"output": "classifier"}),
 }
 
 FAMILY = Family(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import Bert, masked_head, span_head, token_head
+from kinfolk.models.bert import PATH, Bert, masked_head, path_head, span_head, token_head
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.heads import TextHead
 
@@ -46,6 +46,11 @@ class DistilBertConfig(EncoderConfig):
 def dense_head(config: EncoderConfig, labels: int) -> nn.Module:
     """A dense ReLU layer and a linear one, on the first token."""
     return TextHead(config.width, labels, "first", 0.2, activation="relu")
+
+
+def choice_head(config: EncoderConfig, labels: int) -> nn.Module:
+    """One score for an option: its public checkpoints have no pooler."""
+    return dense_head(config, 1)
 
 
 PRESETS = {
@@ -84,7 +89,9 @@ HEADS = {
         dense_head, "DistilBertForSequenceClassification", {"dense": "pre_classifier", "output": "classifier"}
     ),
     "tag": Head(token_head, "DistilBertForTokenClassification", {"output": "classifier"}),
+    "tag_crf": Head(path_head, "DistilBertForTokenClassification", PATH),
     "span": Head(span_head, "DistilBertForQuestionAnswering", {"output": "qa_outputs"}),
+    "choose": Head(choice_head, "DistilBertForMultipleChoice", {"dense": "pre_classifier", "output": "classifier"}),
 }
 
 FAMILY = Family(

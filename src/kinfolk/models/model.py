@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -197,7 +197,14 @@ class Joined:
     parts: tuple[str, ...]
 
 
-Keys = Mapping[str, str | Joined]
+@dataclass(frozen=True)
+class Row:
+    """One of our tensors, (n,), is theirs with a dimension more, (1, n)."""
+
+    name: str
+
+
+Keys = Mapping[str, str | Joined | Row]
 
 
 @dataclass(frozen=True)
@@ -284,9 +291,29 @@ class Model(nn.Module):
         # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
         return math.ceil((int(found[1]) + 1) * self.config.layers / blocks) if found else 0
 
+    def with_heads(self, heads: Mapping[str, nn.Module]) -> Model:
+        """The same body, shared and not copied, under other heads."""
+        with torch.device("meta"):
+            other = Model(self.family, self.config, {}, pooler=False, own_table=False)
+        other.body, other.heads = self.body, nn.ModuleDict(heads)
+        return other.train(self.training)
+
+    def hidden_for(self, name: str, tokens: Tokens) -> Tensor:
+        """What the head `name` reads: vectors of the last layer (tokens, width), or of several, frozen."""
+        head: Any = self.heads[name]
+        return self.frozen_layers(tokens, head.layers) if head.reads == "layers" else self(tokens)
+
+    def frozen_layers(self, tokens: Tokens, numbers: Sequence[int]) -> Tensor:
+        """Vectors of layers by number, 0 for the embeddings: (layers, tokens, width). No gradient flows into them."""
+        trace = Trace(attention=False)
+        self(tokens, trace, max(numbers))
+        return torch.stack([trace.packed[number] for number in numbers])
+
     def scores(self, name: str, tokens: Tokens, hidden: Tensor, at: Tensor | None = None) -> Tensor:
         """What the head `name` says of the vectors; with `at`, only of those rows (the masked-LM head is wide)."""
         head = self.heads[name]
+        if head.reads == "layers":
+            return head(hidden, tokens.layout)  # type: ignore[no-any-return]
         if head.reads == "tokens":
             wanted = hidden if at is None else hidden[at]
         else:

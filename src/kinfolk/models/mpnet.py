@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.bert import Bert, span_head, token_head
+from kinfolk.models.bert import PATH, Bert, choice_head, path_head, span_head, token_head
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
 from kinfolk.parts.positions import BucketedBias
@@ -70,7 +70,9 @@ HEADS = {
     "masked_lm": Head(MASKED.build, "MPNetForMaskedLM", MASKED.keys, MASKED.duplicates),
     "classify": Head(dense_head, "MPNetForSequenceClassification", DENSE),
     "tag": Head(token_head, "MPNetForTokenClassification", {"output": "classifier"}),
+    "tag_crf": Head(path_head, "MPNetForTokenClassification", PATH),
     "span": Head(span_head, "MPNetForQuestionAnswering", {"output": "qa_outputs"}),
+    "choose": Head(choice_head, "MPNetForMultipleChoice", {"output": "classifier"}),
 }
 
 FAMILY = Family(

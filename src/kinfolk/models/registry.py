@@ -7,13 +7,18 @@ from importlib import import_module
 
 from kinfolk.errors import ConfigError, InputError, nearest
 from kinfolk.models.model import Family, Preset
+from kinfolk.models.text_to_text import TextToText, TextToTextPreset
 
-FILES = {
+FILES = {  # encoders
     "bert": "kinfolk.models.bert",
     "roberta": "kinfolk.models.roberta",
     "albert": "kinfolk.models.albert",
     "distilbert": "kinfolk.models.distilbert",
     "mpnet": "kinfolk.models.mpnet",
+}
+TEXT_TO_TEXT = {
+    "kinfolk-transformer": "kinfolk.models.transformer",
+    "marian": "kinfolk.models.marian",
 }
 
 
@@ -44,6 +49,39 @@ def preset(name: str) -> tuple[Family, Preset]:
     24
     """
     known = {preset_name: relative for relative in families() for preset_name in relative.presets}
+    if name not in known:
+        raise InputError(f'no preset is called "{name}"{nearest(name, known)}')
+    return known[name], known[name].presets[name]
+
+
+@cache
+def text_to_text(name: str) -> TextToText:
+    """The text-to-text family of a public model type.
+
+    >>> text_to_text("marian").parent
+    'kinfolk-transformer'
+    """
+    if name not in TEXT_TO_TEXT:
+        listed = ", ".join(TEXT_TO_TEXT)
+        raise ConfigError(
+            f'model type "{name[:60]}" is not one that writes texts ({listed}){nearest(name, TEXT_TO_TEXT)}'
+        )
+    found: TextToText = import_module(TEXT_TO_TEXT[name]).FAMILY
+    return found
+
+
+def text_to_text_families() -> list[TextToText]:
+    """All families that turn a text into a text, parents first."""
+    return [text_to_text(name) for name in TEXT_TO_TEXT]
+
+
+def text_to_text_preset(name: str) -> tuple[TextToText, TextToTextPreset]:
+    """The family and settings of a text-to-text model with a name.
+
+    >>> text_to_text_preset("transformer-big")[1].config.width
+    1024
+    """
+    known = {preset_name: relative for relative in text_to_text_families() for preset_name in relative.presets}
     if name not in known:
         raise InputError(f'no preset is called "{name}"{nearest(name, known)}')
     return known[name], known[name].presets[name]

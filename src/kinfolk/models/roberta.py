@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import KEYS, Bert, masked_head, span_head, token_head
+from kinfolk.models.bert import KEYS, PATH, Bert, choice_head, masked_head, path_head, span_head, token_head
 from kinfolk.models.model import EncoderConfig, Family, Head, Preset
 from kinfolk.parts.heads import TextHead
 
@@ -66,7 +66,9 @@ HEADS = {
     "masked_lm": MASKED,
     "classify": Head(dense_head, "RobertaForSequenceClassification", DENSE),
     "tag": Head(token_head, "RobertaForTokenClassification", {"output": "classifier"}),
+    "tag_crf": Head(path_head, "RobertaForTokenClassification", PATH),
     "span": Head(span_head, "RobertaForQuestionAnswering", {"output": "qa_outputs"}),
+    "choose": Head(choice_head, "RobertaForMultipleChoice", {"output": "classifier"}),
 }
 
 FAMILY = Family(

@@ -3,7 +3,7 @@
 Classify     -w_y log softmax(s)_y               one class of many, classes may be weighted
 MultiLabel   binary cross-entropy per label      any number of labels
 Regress      (s - y)^2
-Tag          -w_y log softmax(s)_y               at the first piece of each word
+Tag          -w_y log softmax(s)_y               at the first piece of each word (crf_tag.py: whole paths)
 Span         -(log p_start + log p_end) / 2      where the answer lies; (0, 0) when there is none
 """
 
@@ -30,7 +30,7 @@ class Task:
 
     def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
         """What the head says."""
-        return model.scores(self.head, prepared.tokens, model(prepared.tokens))
+        return model.scores(self.head, prepared.tokens, model.hidden_for(self.head, prepared.tokens))
 
 
 @dataclass(frozen=True)
@@ -101,18 +101,28 @@ class Regress(TextTask):
 
 
 @dataclass(frozen=True)
-class Tag(Task):
-    """A tag for the first piece of each word; an item's target lists one tag number, or IGNORED, per token."""
+class WordTask(Task):
+    """A tag for the first piece of each word: an item's target lists one tag number, or IGNORED, per token."""
+
+    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
+        targets = torch.tensor([number for item in items for number in item.target])
+        rows = tuple(item.example for item in items)
+        count = self.count(targets[targets != IGNORED])
+        return Prepared(pack_items(items, self.segments, device), targets.to(device), count, rows)
+
+    def count(self, tags: Tensor) -> float:
+        return float(len(tags))
+
+
+@dataclass(frozen=True)
+class Tag(WordTask):
+    """Each word for itself. With weights the mean is taken over weights, not words."""
 
     head: str = "tag"
     weights: tuple[float, ...] | None = None
 
-    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
-        targets = torch.tensor([number for item in items for number in item.target])
-        kept = targets[targets != IGNORED].tolist()
-        count = float(len(kept)) if self.weights is None else float(sum(self.weights[number] for number in kept))
-        rows = tuple(item.example for item in items)
-        return Prepared(pack_items(items, self.segments, device), targets.to(device), count, rows)
+    def count(self, tags: Tensor) -> float:
+        return super().count(tags) if self.weights is None else sum(self.weights[number] for number in tags.tolist())
 
     def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
         scores = self.scores(model, prepared)
@@ -132,10 +142,6 @@ class Span(Task):
         return Prepared(pack_items(items, self.segments, device), targets.to(device), float(len(items)), rows)
 
     def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
-        layout = prepared.tokens.layout
-        total = torch.zeros((), device=prepared.targets.device)
-        # Each sequence has its own softmax over its own tokens: no padding, so no mask.
-        for scores, (start, end) in zip(layout.split(self.scores(model, prepared)), prepared.targets, strict=True):
-            logs = scores.log_softmax(0)
-            total = total - (logs[start, 0] + logs[end, 1]) / 2
-        return total
+        # Each sequence has its own softmax over its own tokens: holes of the rectangle have probability zero.
+        scores = prepared.tokens.layout.pad(self.scores(model, prepared), fill=float("-inf"))
+        return F.cross_entropy(scores, prepared.targets, reduction="sum") / 2  # (sequences, longest, 2): (sequences, 2)

@@ -1,14 +1,16 @@
-"""Multi-head self-attention: Concat(head_1 … head_h) W_O with head_i = attend(x W_Q, x W_K, x W_V).
+"""Multi-head attention: Concat(head_1 … head_h) W_O with head_i = attend(x W_Q, y W_K, y W_V).
 
-Vaswani et al. 2017, section 3.2.2. The three projections are one matrix: one product instead of three.
+Vaswani et al. 2017, section 3.2.2. With y = x it is self-attention, and the three projections are one matrix: one
+product instead of three. Across, x is a target and y its source, and the keys and values are one matrix.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinfolk.parts.kernels import Bias, attend
+from kinfolk.parts.kernels import Bias, attend, attend_slots
 from kinfolk.parts.scopes import Bound
+from kinfolk.parts.state import KeyValueCache, SourceKeys
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
 
@@ -28,3 +30,39 @@ class Attention(nn.Module):
         queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
         mixed = attend(queries, keys, values, bound, bias, self.dropout if self.training else 0.0, trace)
         return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
+
+    def step(self, hidden: Tensor, cache: KeyValueCache, layer: int) -> Tensor:
+        """The newest token of each row looks at itself and at what came before: (rows, width) -> (rows, width)."""
+        qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)
+        keys, values = cache.put(layer, qkv[:, 1:])
+        return self.output(attend_slots(qkv[:, 0], keys, values, cache.mask))  # type: ignore[no-any-return]
+
+
+class CrossAttention(nn.Module):
+    """A target (m, width) looks at its source (n, width): (m, width)."""
+
+    def __init__(self, width: int, heads: int, dropout: float = 0.0):
+        super().__init__()
+        self.heads, self.head_width = heads, width // heads
+        self.dropout = dropout
+        self.queries = Linear(width, width)
+        self.keys_values = Linear(width, 2 * width)
+        self.output = Linear(width, width)
+
+    def forward(self, hidden: Tensor, source: Tensor, bound: Bound, trace: Trace | None = None) -> Tensor:
+        keys, values = self.project(source).unbind(1)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(self._queries(hidden), keys, values, bound, dropout=dropout, trace=trace)
+        return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
+
+    def project(self, source: Tensor) -> Tensor:
+        """Keys and values of a source: (n, 2, heads, head_width)."""
+        return self.keys_values(source).view(len(source), 2, self.heads, self.head_width)  # type: ignore[no-any-return]
+
+    def step(self, hidden: Tensor, source: SourceKeys, layer: int) -> Tensor:
+        """The newest token of each row looks at its source: (rows, width) -> (rows, width)."""
+        mixed = attend_slots(self._queries(hidden), *source.layer(layer), source.mask)
+        return self.output(mixed)  # type: ignore[no-any-return]
+
+    def _queries(self, hidden: Tensor) -> Tensor:
+        return self.queries(hidden).view(len(hidden), self.heads, self.head_width)  # type: ignore[no-any-return]

@@ -10,13 +10,13 @@ f is attention first, then the feed-forward network max(0, x W1 + b1) W2 + b2 (o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from torch import Tensor, nn
 
 from kinfolk.parts.attention import Attention
-from kinfolk.parts.dropout import Dropout
+from kinfolk.parts.dropout import Dropout, dropout
 from kinfolk.parts.kernels import ActivatedLinear, Bias, add
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
@@ -26,13 +26,17 @@ from kinfolk.parts.trace import Trace
 class FeedForward(nn.Module):
     """activation(x W1 + b1) W2 + b2: (tokens, width) -> (tokens, inner_width) -> (tokens, width)."""
 
-    def __init__(self, width: int, inner_width: int, activation: str):
+    def __init__(self, width: int, inner_width: int, activation: str, dropout: float = 0.0):
         super().__init__()
         self.widen = ActivatedLinear(width, inner_width, activation)
         self.narrow = Linear(inner_width, width)
+        self.dropout = dropout
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.narrow(self.widen(hidden))  # type: ignore[no-any-return]
+        inner = self.widen(hidden)
+        if self.training and self.dropout > 0:
+            inner = dropout(inner, self.dropout)
+        return self.narrow(inner)  # type: ignore[no-any-return]
 
 
 class BlockSettings(Protocol):
@@ -54,20 +58,31 @@ class BlockSettings(Protocol):
     def norm_epsilon(self) -> float: ...
 
 
-class Block(nn.Module):
-    """One post-norm layer: x = norm(x + attention(x)), then x = norm(x + feed_forward(x))."""
+class Layer(nn.Module):
+    """What the blocks of encoders and decoders share: self-attention, a feed-forward network, and residual paths."""
 
-    def __init__(self, config: BlockSettings):
+    def __init__(self, config: BlockSettings, norm: str = "post", inner_dropout: float = 0.0):
         super().__init__()
+        self.pre_norm = norm == "pre"
         self.attention = Attention(config.width, config.heads, config.attention_dropout)
         self.attention_norm = nn.LayerNorm(config.width, config.norm_epsilon)
-        self.feed_forward = FeedForward(config.width, config.inner_width, config.activation)
+        self.feed_forward = FeedForward(config.width, config.inner_width, config.activation, inner_dropout)
         self.feed_forward_norm = nn.LayerNorm(config.width, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
+    def residual(self, hidden: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """norm(x + part(x)), or x + part(norm(x)); `part` must make a fresh tensor."""
+        if self.pre_norm:
+            return add(hidden, self.dropout(part(norm(hidden))))
+        return norm(add(hidden, self.dropout(part(hidden))))  # type: ignore[no-any-return]
+
+
+class Block(Layer):
+    """One layer of an encoder: attention, then the feed-forward network."""
+
     def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
-        hidden = self.attention_norm(add(hidden, self.dropout(self.attention(hidden, bound, bias, trace))))
-        return self.feed_forward_norm(add(hidden, self.dropout(self.feed_forward(hidden))))  # type: ignore[no-any-return]
+        hidden = self.residual(hidden, self.attention_norm, lambda x: self.attention(x, bound, bias, trace))
+        return self.residual(hidden, self.feed_forward_norm, self.feed_forward)
 
 
 class Stack(nn.Module):

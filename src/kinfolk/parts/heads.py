@@ -1,7 +1,7 @@
 """Heads: vectors in, scores out. Each is written once and serves every family.
 
 A head says in `reads` what it wants of the body: "tokens" (every vector), "first" (the first token's vector of each
-sequence) or "pooled" (the body's pooler on top of that).
+sequence), "pooled" (the body's pooler on top of that) or "layers" (every vector of several layers, see readout.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kinfolk.parts.dropout import Dropout
 from kinfolk.parts.kernels import ACTIVATIONS, ActivatedLinear
 from kinfolk.parts.tables import Linear
 
-Reads = Literal["tokens", "first", "pooled"]
+Reads = Literal["tokens", "first", "pooled", "layers"]
 
 
 class Pooler(nn.Module):
@@ -54,7 +55,7 @@ class TextHead(nn.Module):
     def __init__(self, width: int, labels: int, reads: Reads, dropout: float, activation: str | None = None):
         super().__init__()
         self.reads: Reads = reads
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.dense = Linear(width, width) if activation else None
         self.activation = activation
         self.output = Linear(width, labels)
@@ -72,7 +73,7 @@ class TokenHead(nn.Module):
 
     def __init__(self, width: int, labels: int, dropout: float):
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = Linear(width, labels)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -59,6 +59,16 @@ def attend(
     return joined if bound.order is None else joined[bound.order]
 
 
+def attend_slots(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+    """One step of generation: rows (sentences x beams, heads, head_width) look at the slots of their sentence.
+
+    Keys and values are (sentences, heads, slots, head_width), the mask is added to the scores; out comes (rows, width).
+    """
+    beams = queries.view(len(keys), -1, *queries.shape[1:]).transpose(1, 2)  # (sentences, heads, beams, head_width)
+    mixed = F.scaled_dot_product_attention(beams, keys, values, attn_mask=mask)
+    return mixed.transpose(1, 2).reshape(len(queries), -1)
+
+
 def plain_scores(q: Tensor, k: Tensor, group: Group, bias: Bias | None = None) -> Tensor:
     """Q K' / sqrt(head_width) + bias, -inf where the group's mask forbids: the definition, for eyes and tests."""
     scores: Tensor = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5

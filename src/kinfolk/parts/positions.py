@@ -1,7 +1,10 @@
-"""How order enters the scores: a learned bias per head for each bucket of distances.
+"""How order enters: sinusoids added at the bottom, or a bias on the scores for each bucket of distances.
 
-Raffel et al. 2019 (T5), section 2.1; MPNet uses it besides its absolute positions. Half of the buckets serve keys
-to the right. In each half, the nearer distances have a bucket each, and farther ones share logarithmically wider
+Sinusoids: Vaswani et al. 2017, section 3.5. Each pair of dimensions turns at its own rate, so a shift by k places is a
+rotation that does not depend on the place.
+
+The bias: Raffel et al. 2019 (T5), section 2.1; MPNet uses it besides its absolute positions. Half of the buckets serve
+keys to the right. In each half, the nearer distances have a bucket each, and farther ones share logarithmically wider
 buckets up to `farthest`, which holds all beyond it.
 """
 
@@ -15,6 +18,25 @@ from torch import Tensor, nn
 from kinfolk.parts.kernels import Bias
 from kinfolk.parts.scopes import Bound, Group
 from kinfolk.parts.tables import Embedding
+
+ARRANGEMENTS = ("interleaved", "halves")
+
+
+def sinusoids(length: int, width: int, arrangement: str, device: torch.device | str = "cpu") -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i / width)), PE(pos, 2i + 1) = cos(the same): (length, width).
+
+    "interleaved" as the paper writes it, or in "halves", all sines before all cosines, as Marian has it. They are
+    rounded to float32 whatever the model computes in, as those of the reference are.
+
+    >>> [round(value, 2) for value in sinusoids(2, 4, "interleaved")[1].tolist()]
+    [0.84, 0.54, 0.01, 1.0]
+    """
+    places = torch.arange(length, dtype=torch.float64, device=device).unsqueeze(1)
+    turns = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width
+    angles = places / torch.pow(10_000.0, turns)
+    pairs = [angles.sin(), angles.cos()]
+    table = torch.stack(pairs, dim=2).flatten(1) if arrangement == "interleaved" else torch.cat(pairs, dim=1)
+    return table.float()
 
 
 class BucketedBias(nn.Module):

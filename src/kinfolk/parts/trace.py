@@ -86,6 +86,20 @@ class Trace:
             batch.weights[-1][number] = weights[row, :, :rows, :columns].detach()
 
 
+class PairTrace:
+    """The same for a model that turns a source into a target: a trace of each side, and one of what lies between.
+
+    source.hidden, source.weights      the encoder's layers
+    target.hidden, target.weights      the decoder's layers, and how its tokens look at each other
+    across.weights[layer][pair]        (heads, target length, source length): which source token a target token looks at
+    """
+
+    def __init__(self, hidden: bool = True, attention: bool = True):
+        self.source = Trace(hidden, attention)
+        self.target = Trace(hidden, attention)
+        self.across = Trace(False, attention)
+
+
 def _in_order(batches: list[list[dict[int, Tensor]]]) -> list[list[Tensor]]:
     return [
         [by_sequence[number] for by_sequence in blocks for number in sorted(by_sequence)]

@@ -32,7 +32,7 @@ def read_source(path: Path, family: str | None = None) -> Source:
     try:
         folder = path if path.is_dir() else path.parent
         file = _find(folder) if path.is_dir() else require_file(path, "tokenizer file or folder")
-        settings = _settings(folder)
+        settings = read_settings(folder)
         return _read(file, settings, family or _family(folder, settings))
     except TokenizerError:
         raise
@@ -50,7 +50,7 @@ def _find(folder: Path) -> Path:
     raise TokenizerError(f"{folder}: no tokenizer there; expected {expected}")
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> dict[str, Any]:
     """tokenizer_config.json, completed by special_tokens_map.json and added_tokens.json; nulls mean "not said"."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):

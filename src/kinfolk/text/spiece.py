@@ -42,6 +42,8 @@ class SentencePieceModel:
     adds_blank: bool
     removes_blanks: bool
     byte_fallback: bool
+    blank_behind: bool = False  # a word's blank is at its end
+    shows_blanks: bool = True  # as ▁
 
 
 def read_spiece(path: Path) -> SentencePieceModel:
@@ -61,13 +63,13 @@ def _model(content: bytes, where: str) -> SentencePieceModel:
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] = {}
     normaliser: dict[int, int | bytes] = {}
-    for number, value in _fields(content):
+    for number, value in parse_fields(content):
         if number == 1:
             pieces.append(_piece(_message(value)))
         elif number == 2:
-            trainer = dict(_fields(_message(value)))
+            trainer = dict(parse_fields(_message(value)))
         elif number == 3:
-            normaliser = dict(_fields(_message(value)))
+            normaliser = dict(parse_fields(_message(value)))
     if not 0 < len(pieces) <= MOST_TOKENS:
         raise TokenizerError(f"{where}: not a sentencepiece model (no pieces)")
     unknown = [number for number, piece in enumerate(pieces) if piece.kind == UNKNOWN]
@@ -82,11 +84,13 @@ def _model(content: bytes, where: str) -> SentencePieceModel:
         adds_blank=bool(_integer(normaliser.get(3, 1))),
         removes_blanks=bool(_integer(normaliser.get(4, 1))),
         byte_fallback=bool(_integer(trainer.get(35, 0))),
+        blank_behind=bool(_integer(trainer.get(24, 0))),
+        shows_blanks=bool(_integer(normaliser.get(5, 1))),
     )
 
 
 def _piece(content: bytes) -> Piece:
-    fields = dict(_fields(content))
+    fields = dict(parse_fields(content))
     text = _message(fields.get(1, b"")).decode()
     (score,) = struct.unpack("<f", _message(fields.get(2, b"\0\0\0\0")))
     kind = _integer(fields.get(3, NORMAL))
@@ -95,7 +99,7 @@ def _piece(content: bytes) -> Piece:
     return Piece(text, score, kind)
 
 
-def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
+def parse_fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """(field number, value) of a message: integers for varints, bytes for the rest."""
     place = 0
     while place < len(content):

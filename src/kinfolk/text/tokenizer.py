@@ -184,14 +184,18 @@ class Tokenizer:
         found = guarded(lambda: self._library.encode_batch(inputs, add_special_tokens=specials))
         return [Encoding(raw, item) for raw, item in zip(found, batch, strict=True)]
 
-    def windows(self, text: Text, size: int, stride: int = 0) -> list[Encoding]:
+    def windows(self, text: Text, size: int, stride: int = 0, kept: int | None = None) -> list[Encoding]:
         """Windows of at most `size` tokens, specials included, that together hold every token.
 
-        Neighbours share `stride` tokens. Of a pair only the longer text is windowed; every window repeats the other.
+        Neighbours share `stride` tokens. Of a pair only the longer text is windowed; every window repeats the other or,
+        where `kept` is given, so many tokens of its beginning.
         """
         texts = self._texts(text)
         contents = self._contents(texts)
         lengths = [len(content) for content in contents]
+        if kept is not None and len(lengths) == 2:
+            shorter = int(lengths[0] > lengths[1])
+            lengths[shorter] = min(lengths[shorter], kept)
         ranges = window_ranges(lengths, size, stride, self.specials_count(len(texts) == 2))
         slots = self._layout.slots(pair=len(texts) == 2)
         return [Encoding(Placed(slots, contents, window)) for window in ranges]

@@ -1,17 +1,23 @@
-"""Figures of merit, from scikit-learn and scipy. Each gives a dict of names and numbers; the first one decides."""
+"""Figures of merit, from scikit-learn, scipy and seqeval. Each gives a dict of names and numbers; the first decides."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
 import numpy as np
 
+from kinfolk.data.tags import PLAIN, detect_scheme
 from kinfolk.errors import KinfolkError
 from kinfolk.training.chances import probabilities
 
 try:
     from scipy.stats import pearsonr, spearmanr
+    from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 except ImportError as error:
-    raise KinfolkError(f'training needs scikit-learn and scipy ({error}); run: pip install "kinfolk[train]"') from None
+    needed = "training needs scikit-learn, scipy and seqeval"
+    raise KinfolkError(f'{needed} ({error}); run: pip install "kinfolk[train]"') from None
 
 
 def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
@@ -35,6 +41,25 @@ def multilabel(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray) ->
         "macro_f1": float(f1_score(truth, guesses, average="macro", zero_division=0)),
         "exact": float((guesses == truth).all(1).mean()),
     }
+
+
+def tagging(truth: Sequence[Sequence[str]], guesses: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1, precision and recall of whole entities, as conlleval counts them, and the share of right words.
+
+    An entity is found when its words and its type are right. Tags that mark no spans (parts of speech) are judged word
+    by word: the share of right ones, and F1 as the mean over tags.
+    """
+    true_words, guessed_words = ([tag for tags in side for tag in tags] for side in (truth, guesses))
+    accuracy = float(accuracy_score(true_words, guessed_words)) if true_words else 0.0
+    if detect_scheme(truth) == PLAIN:
+        macro = f1_score(true_words, guessed_words, average="macro", zero_division=0)
+        return {"accuracy": accuracy, "macro_f1": float(macro)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a tag that marks no span, among others that do: nothing new to the user
+        precision, recall, f1, _ = precision_recall_fscore_support(
+            [list(tags) for tags in truth], [list(tags) for tags in guesses], average="micro", zero_division=0
+        )
+    return {"f1": float(f1), "precision": float(precision), "recall": float(recall), "accuracy": accuracy}
 
 
 def regression(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:

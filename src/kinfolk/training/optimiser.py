@@ -6,7 +6,7 @@ the number of layers for what stands on top. Its rate is `rate * layer_decay ** 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from kinfolk.errors import InputError
 
 class Trainable(Protocol):
     """What the trainer wants of a model: a module of torch's that knows its device and the depth of its weights."""
+
+    training: bool
 
     @property
     def device(self) -> torch.device:
@@ -94,12 +96,10 @@ def optimiser_tensors(model: Trainable, optimiser: torch.optim.AdamW) -> dict[st
     }
 
 
-def restore_optimiser(model: Trainable, optimiser: torch.optim.AdamW, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimiser_tensors` gave."""
+def restore_optimiser(model: Trainable, optimiser: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimiser_tensors` gave; its tensors are taken over, not copied."""
     weights = dict(model.named_parameters())
     optimiser.state.clear()
     for key, value in tensors.items():
         name, part = key.rsplit("|", 1)
-        weight = weights[name]
-        placed = value.clone() if part == "step" else value.to(weight.device, copy=True)
-        optimiser.state[weight][part] = placed
+        optimiser.state[weights[name]][part] = value

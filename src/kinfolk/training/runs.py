@@ -1,6 +1,7 @@
 """The folder of a run: what it is, how far it got, and how it goes on after a crash.
 
     run.json     everything that the run depends on; a resumed run must agree with it
+    plan.json    the number of steps, where the clock decided it: timed once, then kept
     log.jsonl    one object per logged step
     step-N/      an immutable checkpoint: weights, the optimiser's memory, counters, a manifest
     last, best   the names of two of them, each a small file that is renamed into place
@@ -8,6 +9,8 @@
 
 A checkpoint is written to a temporary folder, synced and renamed, and only then does `last` name it. A reader never
 sees half of one; a damaged one is noticed by its hashes, and the one before it is used.
+
+Of several processes only the first touches the folder: the others open it in name only, and leave it alone.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +29,10 @@ from typing import IO, Any
 from torch import Tensor
 
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
-from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
-from kinfolk.errors import FolderError, KinfolkError, first_few
+from kinfolk.checkpoints.safetensors_file import SafetensorsFile, tensor_bytes, write_tensors
+from kinfolk.errors import FolderError, InputError, KinfolkError, first_few
 from kinfolk.files import new_folder, read_object, read_text, write_bytes, write_json, writing
+from kinfolk.training.distributed import world
 
 KEPT = 2  # newest checkpoints, besides the best
 
@@ -40,17 +45,31 @@ class Snapshot:
     tensors: Mapping[str, Mapping[str, Tensor]]
     counters: Mapping[str, Any]
 
+    @property
+    def size(self) -> int:
+        """How many bytes its tensors take."""
+        return sum(tensor_bytes(tensor) for tensors in self.tensors.values() for tensor in tensors.values())
+
 
 class Run:
     """A run folder, locked by this process while the object is open."""
 
-    def __init__(self, folder: Path, lock: IO[str]):
+    def __init__(self, folder: Path, lock: IO[str] | None = None):
         self.folder = folder
         self._lock = lock
 
     @classmethod
     def open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
-        """Begin a run, or go on with one that has the same description."""
+        """Begin a run, or go on with one that has the same description. All processes of a run must call it."""
+        here = world()
+        run = here.lead(lambda: cls._open(folder, description)) or cls(folder)
+        differing = _differing(here.share(description), description)
+        if differing:
+            raise InputError(f"process {here.rank} was given something else than process 0: {first_few(differing)}")
+        return run
+
+    @classmethod
+    def _open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
             run = cls(folder, _take_lock(folder / "lock"))
@@ -65,34 +84,52 @@ class Run:
 
     def _agree(self, description: Mapping[str, Any]) -> None:
         path = self.folder / "run.json"
-        wanted = json.loads(json.dumps(description))
         if not path.exists():
-            write_json(path, wanted)
+            write_json(path, description)
             return
         found = read_object(path)
-        differing = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+        differing = _differing(found, description)
         if differing:
-            changes = [f"{key} was {_short(found.get(key))}, is {_short(wanted.get(key))}" for key in differing]
+            changes = [f"{key} was {_short(found.get(key))}, is {_short(description.get(key))}" for key in differing]
             raise FolderError(f"{self.folder}: the run there differs: {first_few(changes, 3)}; choose a new folder")
 
     def close(self) -> None:
         """Let go of the folder."""
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def plan(self) -> int | None:
+        """The number of steps that was planned before the first, if one was."""
+        path = self.folder / "plan.json"
+        total = read_object(path).get("total") if path.exists() else None
+        return total if type(total) is int and total > 0 else None
+
+    def keep_plan(self, total: int) -> None:
+        """Remember the number of steps: a run that is killed before its first checkpoint must not plan another."""
+        write_json(self.folder / "plan.json", {"total": total})
 
     def save(self, snapshot: Snapshot, best: bool = False) -> None:
         """Write a checkpoint, then point to it, then clear old ones away."""
         name = f"step-{snapshot.step}"
         place = self.folder / name
         if not place.exists():
-            with new_folder(place) as temporary:
-                for group, tensors in snapshot.tensors.items():
-                    write_tensors(temporary / f"{group}.safetensors", dict(tensors))
-                write_json(temporary / "state.json", {"step": snapshot.step, **snapshot.counters})
-                write_manifest(temporary)
+            with new_folder(place, snapshot.size) as temporary:
+                _write(temporary, snapshot)
         if best:
             write_bytes(self.folder / "best", name.encode())
         write_bytes(self.folder / "last", name.encode())
         self._clear()
+
+    def seconds_to_save(self, snapshot: Snapshot) -> float:
+        """How long a checkpoint takes; what is written for that is thrown away."""
+        place, start = self.folder / ".step-timed.part", time.perf_counter()
+        try:
+            with writing(place, snapshot.size):
+                place.mkdir()
+                _write(place, snapshot)
+            return time.perf_counter() - start
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
     def _clear(self) -> None:
         steps = self.steps()
@@ -150,9 +187,9 @@ class Run:
 
     def log(self, entry: Mapping[str, Any]) -> None:
         """Append a line to log.jsonl."""
-        path = self.folder / "log.jsonl"
-        with writing(path), path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(entry) + "\n")
+        path, line = self.folder / "log.jsonl", json.dumps(entry) + "\n"
+        with writing(path, len(line)), path.open("a", encoding="utf-8") as stream:
+            stream.write(line)
 
     def entries(self) -> list[dict[str, Any]]:
         """The lines of log.jsonl; a last line that a crash cut short is left out."""
@@ -161,6 +198,19 @@ class Run:
             with contextlib.suppress(ValueError):
                 found.append(json.loads(line))
         return found
+
+
+def _write(folder: Path, snapshot: Snapshot) -> None:
+    for group, tensors in snapshot.tensors.items():
+        write_tensors(folder / f"{group}.safetensors", dict(tensors))
+    write_json(folder / "state.json", {"step": snapshot.step, **snapshot.counters})
+    write_manifest(folder)
+
+
+def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """Names whose values differ, as JSON has them: there a tuple is a list."""
+    first, second = (json.loads(json.dumps(side)) for side in (found, wanted))
+    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
 
 
 def _take_lock(path: Path) -> IO[str]:

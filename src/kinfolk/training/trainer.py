@@ -1,40 +1,41 @@
 """One trainer for every objective, indexed by step.
 
 The batch and the randomness of step k are a pure function of (seed, k). So a run can be killed anywhere and go on from
-its last checkpoint to the same weights, bit for bit (same machine, same number of threads).
+its last checkpoint to the same weights, bit for bit (same machine, same number of threads and processes).
 """
 
 from __future__ import annotations
 
 import copy
-import signal
-import threading
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
 
 from kinfolk.data.batching import StepPlan
 from kinfolk.errors import InputError, StopSignalError, TrainingError, choose
-from kinfolk.objectives.objective import Item, Objective, Prepared
-from kinfolk.training.optimiser import (
-    OptimiserSettings,
-    Trainable,
-    build_optimiser,
-    optimiser_tensors,
-    restore_optimiser,
-    set_free,
-)
+from kinfolk.objectives.objective import Item, Objective
+from kinfolk.training.distributed import world
+from kinfolk.training.learner import Learner
+from kinfolk.training.optimiser import OptimiserSettings, Trainable
 from kinfolk.training.runs import Run, Snapshot
 from kinfolk.training.schedules import SCHEDULES, rate_factor
-
-TIMED_STEPS = 6
-SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
+from kinfolk.training.sharding import load
+from kinfolk.training.stopping import Stop, stopping
+from kinfolk.training.timing import (
+    LOOKED_AT,
+    SECONDS_BETWEEN_SAVES,
+    TIMED_STEPS,
+    WARM_STEPS,
+    Costs,
+    seconds_of,
+    steps_that_fit,
+    typical,
+)
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TrainSettings:
 
     seed: int = 0
     epochs: float = 3.0
-    minutes: float | None = None  # instead of epochs: as many steps as fit
+    minutes: float | None = None  # instead of epochs: as many steps as fit, evaluations and checkpoints included
     batch_size: int = 32
     batch_tokens: int | None = None
     accumulate: int = 1  # batches per step
@@ -54,6 +55,7 @@ class TrainSettings:
     patience: int | None = None  # evaluations without a better one before stopping
     average: float = 0.0  # share of the run, at its end, over which weights are averaged
     thaw: float = 0.0  # share of the run over which layers thaw from the top, one by one
+    shard: bool = False  # divide weights, gradients and the optimiser's memory among several processes
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,14 @@ class TrainSettings:
         for name in ("warmup", "average", "thaw"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is a share of the run, from 0 to 1")
+        if self.shard and self.thaw:
+            raise InputError("shard cannot be combined with thaw: what learns is fixed when a model is divided")
+
+    def described(self) -> dict[str, Any]:
+        """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
+        found = dataclasses.asdict(self)
+        del found["shard"]
+        return found
 
 
 @dataclass(frozen=True)
@@ -78,13 +88,14 @@ class Progress:
     loss: float
     epoch: int
     metrics: Mapping[str, float] | None = None
+    rate: float = 0.0  # of what learns fastest
 
 
 Evaluate = Callable[[Any], tuple[float, dict[str, float]]]  # a figure of merit (higher is better), and all metrics
 
 
 class Trainer:
-    """Trains `model` on `items` under `objective`, in the folder of `run`."""
+    """Trains `model` on `items` under `objective`, in the folder of `run`; in every process of a run alike."""
 
     def __init__(
         self,
@@ -97,81 +108,82 @@ class Trainer:
         watch: Callable[[Progress], None] = lambda progress: None,
         where: Callable[[int], str] = "example {}".format,
     ):
-        """`where` says where an example stands, for a message."""
+        """`where` says where an example stands, for a message; only the first process calls `watch`."""
         self.model, self.objective, self.items = model, objective, items
         self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
+        self.world = world()
         self.plan = StepPlan([len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens)
-        self.optimiser = build_optimiser(model, settings.optimiser)
+        self.learner = self._new_learner(model)
         self.top = max(model.depths().values())
         self.step = 0
         self.total = 0
         self.best: float | None = None
         self.best_step: int | None = None
         self.waited = 0  # evaluations since the best
-        self.averaged: dict[str, Tensor] = {}
-        self.thawed = -1
+        self.saved = 0.0  # when the last checkpoint was written
+
+    def _new_learner(self, model: Trainable) -> Learner:
+        settings = self.settings
+        return Learner(model, self.objective, settings.optimiser, settings.clip, self.world, settings.shard)
 
     def train(self) -> list[str]:
         """Run to the end, or on from the last checkpoint; what there is to say about damaged checkpoints."""
         notes = self._resume()
-        due, saved = self._evaluation_steps(), time.monotonic()
-        with _stopping() as stop:
+        due, self.saved = self._evaluation_steps(), time.monotonic()
+        with stopping() as stop:
             while self.step < self.total and not self._out_of_patience():
                 loss = self._one_step(self.step)
                 self.step += 1
-                entry: dict[str, Any] = {"step": self.step, "loss": loss, "epoch": self._epoch()}
-                improved = False
-                if self.step in due:
-                    improved, metrics = self._evaluate()
-                    entry["metrics"] = metrics
-                self.run.log(entry)
-                self.watch(Progress(self.step, self.total, loss, entry["epoch"], entry.get("metrics")))
-                if self.step in due or stop.asked is not None or time.monotonic() - saved > SECONDS_BETWEEN_SAVES:
-                    self.run.save(self._snapshot(), improved)
-                    saved = time.monotonic()
-                if stop.asked is not None:
-                    raise StopSignalError(stop.asked)
+                improved, metrics = self._evaluate() if self.step in due else (False, None)
+                self._tell(loss, metrics)
+                asked, late = self._agreed(stop)
+                if self.step in due or asked or late:
+                    self._save(improved)
+                if asked:
+                    raise StopSignalError(asked)
         return notes
+
+    def _agreed(self, stop: Stop) -> tuple[int, bool]:
+        """The signal that asked any of the processes to stop, and whether it is time for a checkpoint."""
+        asked, age = self.world.most([stop.asked, time.monotonic() - self.saved])
+        return int(asked), age > SECONDS_BETWEEN_SAVES
+
+    def _save(self, improved: bool = False) -> None:
+        snapshot = self._snapshot()
+        self.world.lead(lambda: self.run.save(snapshot, improved))
+        self.saved = time.monotonic()
+
+    def _tell(self, loss: float, metrics: Mapping[str, float] | None) -> None:
+        if not self.world.leads:
+            return
+        epoch, rate = self.plan.place((self.step - 1) * self.settings.accumulate)[0], self.learner.rate
+        entry: dict[str, Any] = {"step": self.step, "loss": loss, "rate": rate, "epoch": epoch}
+        self.run.log(entry if metrics is None else entry | {"metrics": metrics})
+        self.watch(Progress(self.step, self.total, loss, epoch, metrics, rate))
 
     def _out_of_patience(self) -> bool:
         return self.settings.patience is not None and self.waited >= self.settings.patience
 
-    def _epoch(self) -> int:
-        return self.plan.place((self.step - 1) * self.settings.accumulate)[0]
-
     def _one_step(self, step: int) -> float:
-        torch.manual_seed(_mixed(self.settings.seed, step))
-        self.model.train()
+        torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
         self._thaw(step)
-        first = step * self.settings.accumulate
-        batches = [self._prepared(self.plan.batch(first + number)) for number in range(self.settings.accumulate)]
-        count = sum(batch.count for batch in batches)
-        total = 0.0
-        for batch in batches:
-            loss = self.objective.loss(self.model, batch) / count
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += float(loss.detach())
-        weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
-        norm = torch.nn.utils.clip_grad_norm_(weights, self.settings.clip or float("inf"))
-        if not (torch.isfinite(norm) and total == total and abs(total) != float("inf")):
-            self._refuse(step, batches)
         factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
-        for group in self.optimiser.param_groups:
-            group["lr"] = group["peak"] * factor
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
+        loss = self.learner.step(self._batches(step), factor)
+        if loss is None:
+            self._refuse(step)
         self._average(step)
-        return total
+        return loss
 
-    def _prepared(self, numbers: list[int]) -> Prepared:
-        return self.objective.prepare([self.items[number] for number in numbers], self.model.device)
+    def _batches(self, step: int) -> list[list[Item]]:
+        first = step * self.settings.accumulate
+        numbers = [self.plan.batch(first + number) for number in range(self.settings.accumulate)]
+        return [[self.items[number] for number in batch] for batch in numbers]
 
-    def _refuse(self, step: int, batches: list[Prepared]) -> None:
-        """A loss or gradient that is not finite: nothing is applied, the last good state is kept."""
-        self.optimiser.zero_grad(set_to_none=True)
+    def _refuse(self, step: int) -> NoReturn:
+        """A loss or gradient that is not finite: nothing was applied, the last good state is kept."""
         if self.step:
-            self.run.save(self._snapshot())
-        rows = sorted({example for batch in batches for example in batch.examples})
+            self._save()
+        rows = sorted({item.example for batch in self._batches(step) for item in batch})
         shown = ", ".join(self.where(row) for row in rows[:20]) + (" …" if len(rows) > 20 else "")
         raise TrainingError(
             f"step {step + 1}: the loss or its gradient is not a finite number; the batch held {shown}; "
@@ -180,48 +192,25 @@ class Trainer:
 
     def _thaw(self, step: int) -> None:
         """Gradual unfreezing: the heads learn at once, each layer below a little later."""
-        top = self.top
         span = self.settings.thaw * self.total
-        depth = 0 if span == 0 else max(0, top - int(step / span * (top + 1)))
-        if depth != self.thawed:
-            self.thawed = depth
-            set_free(self.model, self.settings.optimiser, depth)
+        self.learner.thaw(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
 
     def _average(self, step: int) -> None:
         start = round((1 - self.settings.average) * self.total)
-        if self.settings.average == 0 or step < start:
-            return
-        seen = step - start
-        for name, weight in self.model.named_parameters():
-            if seen == 0:
-                self.averaged[name] = weight.detach().clone()
-            else:
-                self.averaged[name].lerp_(weight.detach(), 1 / (seen + 1))
-
-    @contextmanager
-    def with_averaged_weights(self) -> Iterator[None]:
-        """The averaged weights in the model's place, where there are any."""
-        if not self.averaged:
-            yield
-            return
-        own = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
-        _load(self.model, self.averaged)
-        try:
-            yield
-        finally:
-            _load(self.model, own)
+        if self.settings.average and step >= start:
+            self.learner.average(step - start)
 
     def load_best(self) -> None:
         """Put the weights of the best evaluation into the model."""
-        snapshot = self.run.best()
+        snapshot = self._shared(self.world.lead(self.run.best))
         assert snapshot is not None, "a run ends with an evaluation"
-        _load(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
+        load(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
         self.model.eval()
 
     def _evaluate(self) -> tuple[bool, dict[str, float]]:
-        self.model.eval()
-        with self.with_averaged_weights(), torch.inference_mode():
-            merit, metrics = self.evaluate(self.model)
+        """Every process evaluates, which takes no longer than waiting for one; what process 0 found counts."""
+        with self.learner.judged(), torch.inference_mode():
+            merit, metrics = self.world.share(self.evaluate(self.model))
         improved = self.best is None or merit > self.best
         if improved:
             self.best, self.best_step = merit, self.step
@@ -233,81 +222,62 @@ class Trainer:
         return {round(self.total * (number + 1) / count) for number in range(count)}
 
     def _snapshot(self) -> Snapshot:
-        tensors: dict[str, Mapping[str, Tensor]] = {
-            "weights": {name: weight.detach() for name, weight in self.model.named_parameters()},
-            "optimiser": optimiser_tensors(self.model, self.optimiser),
-        }
-        if self.averaged:
-            tensors["averaged"] = self.averaged
         counters = {"total": self.total, "best": self.best, "best_step": self.best_step, "waited": self.waited}
-        return Snapshot(self.step, tensors, counters)
+        return Snapshot(self.step, self.learner.state(), counters)
+
+    def _shared(self, snapshot: Snapshot | None) -> Snapshot | None:
+        """What process 0 read, on every process."""
+        if self.world.size == 1:
+            return snapshot
+        told = self.world.share(snapshot and [snapshot.step, dict(snapshot.counters), list(snapshot.tensors)])
+        if told is None:
+            return None
+        step, counters, groups = told
+        held = {} if snapshot is None else snapshot.tensors
+        return Snapshot(step, {group: self.world.share_tensors(held.get(group, {})) for group in groups}, counters)
 
     def _resume(self) -> list[str]:
-        snapshot, notes = self.run.newest()
+        snapshot, notes = self.world.lead(self.run.newest) or (None, [])
+        snapshot = self._shared(snapshot)
         if snapshot is None:
-            self.total = self._steps()
-            self.run.rewind(0, None)
-            return notes
-        _load(self.model, snapshot.tensors["weights"])
-        restore_optimiser(self.model, self.optimiser, dict(snapshot.tensors["optimiser"]))
-        self.averaged = {name: tensor.clone() for name, tensor in snapshot.tensors.get("averaged", {}).items()}
-        self.step, self.total = snapshot.step, int(snapshot.counters["total"])
-        self.best, self.waited = snapshot.counters["best"], int(snapshot.counters["waited"])
-        self.best_step = snapshot.counters["best_step"]
-        self.run.rewind(self.step, self.best_step)
+            self.total = self._planned()
+        else:
+            self.learner.restore(snapshot.tensors)
+            self.step, self.total = snapshot.step, int(snapshot.counters["total"])
+            self.best, self.waited = snapshot.counters["best"], int(snapshot.counters["waited"])
+            self.best_step = snapshot.counters["best_step"]
+        self.world.lead(lambda: self.run.rewind(self.step, self.best_step))
         return notes
 
-    def _steps(self) -> int:
+    def _planned(self) -> int:
+        """The number of steps of a run that begins."""
         if self.settings.minutes is None:
             return max(1, self.plan.steps(self.settings.epochs) // self.settings.accumulate)
-        return max(1, int(self.settings.minutes * 60 / self._seconds_per_step()))
+        planned = self.world.share(self.world.lead(self.run.plan))
+        if planned is None:
+            start = time.monotonic()
+            costs = self._costs()
+            left = self.settings.minutes * 60 - (time.monotonic() - start)
+            planned = self.world.share(steps_that_fit(left, costs, self.settings.evaluations))
+            self.world.lead(lambda: self.run.keep_plan(planned))
+        return int(planned)
 
-    def _seconds_per_step(self) -> float:
-        """Time a few steps on a copy that is thrown away; from then on only the number of steps counts."""
-        model, optimiser, self.total = self.model, self.optimiser, 10**6
-        self.model = copy.deepcopy(model)
-        self.optimiser = build_optimiser(self.model, self.settings.optimiser)
-        try:
-            self._one_step(0)
-            start = time.perf_counter()
-            for step in range(1, TIMED_STEPS):
-                self._one_step(step)
-            return (time.perf_counter() - start) / (TIMED_STEPS - 1)
-        finally:
-            self.model, self.optimiser, self.thawed, self.averaged = model, optimiser, -1, {}
-
-
-@dataclass
-class _Stop:
-    asked: int | None = None
-
-
-@contextmanager
-def _stopping() -> Iterator[_Stop]:
-    """The first SIGINT or SIGTERM lets the current step end; a second one stops at once."""
-    stop = _Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if stop.asked is not None:
-            signal.signal(number, before[signal.Signals(number)])
-            signal.raise_signal(number)
-        stop.asked = number
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _load(model: Trainable, tensors: Mapping[str, Tensor]) -> None:
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            weight.copy_(tensors[name])
+    def _costs(self) -> Costs:
+        """Time steps of typical length, an evaluation and a checkpoint, on a copy that is thrown away."""
+        model = copy.deepcopy(self.model)
+        learner = self._new_learner(model)
+        learner.thaw(0)
+        tokens = [sum(len(item) for batch in self._batches(step) for item in batch) for step in range(LOOKED_AT)]
+        chosen = typical(tokens, WARM_STEPS + TIMED_STEPS)
+        steps = [partial(learner.step, self._batches(number), factor=0.0) for number in chosen]
+        for warm in steps[:WARM_STEPS]:
+            warm()
+        step = seconds_of(steps[WARM_STEPS:])
+        with learner.judged(), torch.inference_mode():
+            evaluation = seconds_of([partial(self.evaluate, model)])
+        snapshot = Snapshot(0, learner.state(), {})
+        save = self.world.lead(lambda: self.run.seconds_to_save(snapshot))
+        return Costs(step, evaluation, save or 0.0)
 
 
 def _mixed(seed: int, step: int) -> int:

@@ -1,0 +1,100 @@
+"""head.json and head.safetensors: what is read out of a frozen encoder, beside the encoder's own public files.
+
+Other libraries open the folder as the plain encoder that it also is. head.json has the settings of `ReadoutConfig` and
+the name of the head; the readout is built from them on the meta device, so every shape is compared with the file's
+header before memory is taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kinfolk.checkpoints.keys import Source, read_source
+from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
+from kinfolk.errors import ConfigError, WeightsError, first_few, nearest
+from kinfolk.files import inside, read_object, write_json
+from kinfolk.models.model import EncoderConfig, Model
+from kinfolk.parts.readout import Readout, ReadoutConfig
+
+SETTINGS, WEIGHTS = "head.json", "head.safetensors"
+FORMAT = 1
+HEADS = ("classify", "tag", "tag_crf")
+
+
+def split_readout(model: Model) -> tuple[Model, tuple[str, Readout] | None]:
+    """The model as other libraries know it, and its readout with the name of the head."""
+    found = [(name, head) for name, head in model.heads.items() if isinstance(head, Readout)]
+    if not found:
+        return model, None
+    if len(model.heads) > 1:
+        raise WeightsError(f"a readout is saved with no other head beside it; here are {first_few(model.heads)}")
+    return model.with_heads({}), found[0]
+
+
+def write_readout(folder: Path, name: str, readout: Readout) -> None:
+    """Both files."""
+    write_tensors(folder / WEIGHTS, {part: tensor.detach().cpu() for part, tensor in readout.state_dict().items()})
+    write_json(folder / SETTINGS, {"format": FORMAT, "head": name} | dataclasses.asdict(readout.config))
+
+
+def read_readout(folder: Path, config: EncoderConfig) -> tuple[str, Readout] | None:
+    """The head's name and the readout of a folder; None where it has no head.json."""
+    path = inside(folder, SETTINGS)
+    if not path.exists():
+        return None
+    public = read_object(path)
+    if public.pop("format", None) != FORMAT:
+        raise ConfigError(f"{path}: not a head that kinfolk wrote, or one of a later version")
+    name = public.pop("head", None)
+    try:
+        settings = _settings(public, config)
+        if name != _head_of(settings):
+            raise ConfigError(f"head={str(name)[:60]!r} is not what pool and crf make of it")
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    return str(name), _filled(settings, SafetensorsFile(inside(folder, WEIGHTS)))
+
+
+def _settings(public: dict[str, Any], config: EncoderConfig) -> ReadoutConfig:
+    known = [field.name for field in dataclasses.fields(ReadoutConfig)]
+    for name in public:
+        if name not in known:
+            raise ConfigError(f'unknown setting "{name[:60]}"{nearest(name[:60], known)}')
+    missing = [name for name in known if name not in public]
+    if missing:
+        raise ConfigError(f"no {first_few(missing)}")
+    layers = public["layers"]
+    found = ReadoutConfig(**(public | {"layers": tuple(layers) if isinstance(layers, list) else layers}))
+    if found.width != config.width or max(found.layers) > config.layers:
+        raise ConfigError(
+            f"reads layer {max(found.layers)} of width {found.width}; the encoder has {config.layers} layers of width "
+            f"{config.width}"
+        )
+    return found
+
+
+def _head_of(config: ReadoutConfig) -> str:
+    if config.pool is not None:
+        return "classify"
+    return "tag_crf" if config.crf else "tag"
+
+
+def _filled(config: ReadoutConfig, tensors: SafetensorsFile) -> Readout:
+    with torch.device("meta"):
+        readout = Readout(config)
+    state, stored = readout.state_dict(), set(tensors.names())
+    for fault, names in (("missing", state.keys() - stored), ("not expected", stored - state.keys())):
+        if names:
+            raise WeightsError(f"{tensors.where}: {len(names)} tensors are {fault}: {first_few(sorted(names))}")
+    for name, tensor in state.items():
+        if tensors.shape(name) != tuple(tensor.shape):
+            raise WeightsError(
+                f"{tensors.where}: {name} has shape {tensors.shape(name)}, {SETTINGS} asks for {tuple(tensor.shape)}"
+            )
+    own = {name: name for name in state}
+    readout.load_state_dict({name: read_source(Source((name,)), tensors, own) for name in state}, assign=True)
+    return readout.eval()

@@ -1,0 +1,57 @@
+"""What a trained model says of a file, whatever it was trained for: classes, numbers, tags, answers, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from kinfolk.data.choices import read_choices
+from kinfolk.data.examples import Choice
+from kinfolk.data.readers import Problems, numbered_rows
+from kinfolk.jobs.answer_file import answer_file
+from kinfolk.jobs.choose import CHUNK_CHOICES, choose
+from kinfolk.jobs.loaded import Encoder
+from kinfolk.jobs.predict_file import Predicted, predict_file
+from kinfolk.jobs.reading import Columns
+from kinfolk.jobs.tables import Row, write_judged
+from kinfolk.jobs.tag_file import tag_file
+from kinfolk.jobs.tasks import saved_task
+
+
+def judge_file(
+    encoder: Encoder,
+    source: str | Path,
+    output: str | Path,
+    columns: Columns,
+    max_bad_rows: int = 0,
+    report: Callable[[int], None] = lambda done: None,
+) -> Predicted:
+    """Write what the model says of every row of `source` beside it; what the rows are depends on its task."""
+    kind = saved_task(encoder).kind
+    if kind == "tag":
+        columns.refuse(kind, "pair")
+        numbered = columns.text is not None and columns.text.isdecimal()  # a column of a CoNLL file
+        text, words = (None, int(str(columns.text))) if numbered else (columns.text, None)
+        return Predicted(tag_file(encoder, source, output, text, words, columns.header, report), 0)
+    if kind == "answer":
+        columns.refuse(kind, "text", "pair", "header")
+        return Predicted(answer_file(encoder, source, output, report), 0)
+    if kind == "choose":
+        columns.refuse(kind, "text", "pair", "header")
+        return Predicted(write_judged(_choices(Path(source)), output, _chooser(encoder), CHUNK_CHOICES, report), 0)
+    return predict_file(encoder, source, output, columns.text, columns.pair, columns.header, max_bad_rows, report)
+
+
+def _choices(path: Path) -> Iterator[tuple[Row, Choice]]:
+    """The rows of a file with what is to be chosen from; all of them are read once before the first is judged."""
+    choices = read_choices(path, needs_label=False).examples
+    rows = numbered_rows(path, Problems(str(path)))
+    yield from zip((row for _, row in rows), choices, strict=True)
+
+
+def _chooser(encoder: Encoder) -> Callable[[Sequence[Choice]], Iterable[Row]]:
+    def judge(batch: Sequence[Choice]) -> Iterable[Row]:
+        for found in choose(encoder, [(choice.context, choice.options) for choice in batch]):
+            yield {"choice": found.number, "option": found.option, "probability": round(found.probability, 6)}
+
+    return judge

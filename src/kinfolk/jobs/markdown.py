@@ -1,0 +1,39 @@
+"""Pieces of Markdown whose words come from users: whatever a label or a text holds, it stays in its cell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+LONGEST_CELL = 80
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$&#@])")
+
+
+def plain(text: str, most: int = LONGEST_CELL) -> str:
+    """One line of at most so many characters, without what no file or screen can show."""
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def escaped(text: str, most: int = LONGEST_CELL) -> str:
+    """As `plain`, with nothing in it that Markdown would act on."""
+    return SPECIAL.sub(r"\\\1", plain(text, most))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], most: int = LONGEST_CELL) -> str:
+    """A table; texts are escaped and cut, fractions have four digits, whole numbers thousands apart."""
+    cells = [[_cell(value, most) for value in row] for row in (header, *rows)]
+    lines = [cells[0], ["---"] * len(header), *cells[1:]]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: object, most: int) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) else escaped(str(value), most)
+
+
+def indented(text: str) -> str:
+    """A block that is shown as it is."""
+    lines = (re.sub(r"[^\S ]", " ", line) for line in text.splitlines())
+    return "\n".join(f"    {line}" for line in lines).encode("utf-8", "replace").decode()

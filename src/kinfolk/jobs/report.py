@@ -1,0 +1,81 @@
+"""The report of a run, beside its log: what a person wants to see after training.
+
+    report.md       metrics, pictures, mistakes, data, settings, notes
+    loss.png        loss, metric and learning rate over the steps
+    confusion.png   who was taken for whom, where there are classes and not too many of them
+    mistakes.jsonl  the most confident mistakes on the dev set
+
+It quotes the user's texts and places, so it stays in the run's folder; the model's own README.md (card.py) does not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from kinfolk.errors import KinfolkError
+from kinfolk.files import write_bytes
+from kinfolk.jobs.account import Account, confusion_told, labels_told, metrics_told, training_told
+from kinfolk.jobs.markdown import escaped, indented, table
+from kinfolk.jobs.task import Mistake
+
+SHOWN_MISTAKES = 20
+LONGEST_TEXT = 200
+
+
+def write_report(folder: Path, account: Account, notes: Sequence[str] = ()) -> list[str]:
+    """Write the files above; what could not be drawn is said in a note and in the report, and is no fault."""
+    mistakes = account.judged.mistakes
+    if mistakes:
+        rows = (json.dumps(dataclasses.asdict(mistake), ensure_ascii=False) + "\n" for mistake in mistakes)
+        write_bytes(folder / "mistakes.jsonl", "".join(rows).encode("utf-8", "replace"))
+    drawn, missing = _draw(folder, account)
+    text = _told(account, drawn, [*notes, *missing])
+    write_bytes(folder / "report.md", text.encode("utf-8", "replace"))
+    return missing
+
+
+def _draw(folder: Path, account: Account) -> tuple[list[str], list[str]]:
+    """The pictures that there are, and notes on those that there are not."""
+    try:
+        from kinfolk.training.report import confusion_picture, loss_curve
+    except KinfolkError as error:  # hours of training must not end in a fault about pictures
+        return [], [f"no pictures were drawn: {error}"]
+    loss_curve({f"seed {seed}": entries for seed, entries in account.logs.items()}, folder / "loss.png")
+    drawn, matrix = ["loss.png"], account.judged.confusion
+    if matrix is not None and confusion_picture(account.task.labels, matrix, folder / "confusion.png"):
+        drawn.append("confusion.png")
+    return drawn, []
+
+
+def _told(account: Account, drawn: Sequence[str], notes: Sequence[str]) -> str:
+    sections = {
+        "How good it is": metrics_told(account),
+        "By seed": _by_seed(account),
+        "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in notes),
+        "Pictures": "\n\n".join(f"![{name.removesuffix('.png')}]({name})" for name in drawn),
+        "Who is taken for whom": confusion_told(account),
+        "The most confident mistakes": _mistakes(account.judged.mistakes),
+        "Training": training_told(account),
+        "Data": indented(str(account.survey)),
+        "Labels": labels_told(account.survey),
+    }
+    title = f"# Report on {escaped(account.name)}"
+    return "\n\n".join([title, *(f"## {name}\n\n{text}" for name, text in sections.items() if text)]) + "\n"
+
+
+def _by_seed(account: Account) -> str:
+    if len(account.by_seed) < 2:
+        return ""
+    names = list(account.judged.metrics)
+    rows = [(str(seed), *(found[name] for name in names)) for seed, found in account.by_seed.items()]
+    return table(("seed", *(name.replace("_", " ") for name in names)), rows)
+
+
+def _mistakes(mistakes: Sequence[Mistake]) -> str:
+    if not mistakes:
+        return ""
+    rows = [(item.probability, item.truth, item.guess, item.where, item.text) for item in mistakes[:SHOWN_MISTAKES]]
+    return table(("probability", "truth", "the model says", "where", "text"), rows, LONGEST_TEXT)

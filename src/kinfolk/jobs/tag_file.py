@@ -1,0 +1,131 @@
+"""Tags for a file, a chunk at a time; the output takes its place when it is whole.
+
+A CoNLL file (a word per line, blank lines between sentences) gives the same lines with the tag as one more column.
+Plain lines and the text column of a table give .jsonl: each row with its entities or, from a model whose tags mark no
+spans, with its words and their tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kinfolk.data.batching import chunks
+from kinfolk.data.conll import columns_of
+from kinfolk.data.parquet import PARQUET
+from kinfolk.data.readers import STDIN, TABLES, Problems, escaped_lines, name_of, readable
+from kinfolk.data.tags import OUTSIDE, PLAIN, detect_scheme
+from kinfolk.data.writers import Row
+from kinfolk.errors import InputError
+from kinfolk.files import replacing
+from kinfolk.jobs.classify import CHUNK_TEXTS
+from kinfolk.jobs.loaded import Encoder
+from kinfolk.jobs.predict_file import read_inputs
+from kinfolk.jobs.tables import write_judged
+from kinfolk.jobs.tag import tag, tag_task
+from kinfolk.jobs.tagged import Entity, Tagged
+from kinfolk.machine import give_back
+
+
+def tag_file(
+    encoder: Encoder,
+    source: str | Path,
+    output: str | Path,
+    text: str | None = None,
+    words: int | None = None,
+    header: Sequence[str] | None = None,
+    report: Callable[[int], None] = lambda done: None,
+) -> int:
+    """Tag every text or sentence of `source`; how many there were.
+
+    Standard input and names that end in .txt, .csv, .tsv, .jsonl or .parquet are read as texts (`text` names the
+    column, `header` all of them), others as CoNLL. `words` is the column of a CoNLL file's words, 0 the first, and says
+    that the file is one.
+    """
+    suffix = Path(output).suffix.lower()
+    labels = tag_task(encoder).labels  # a model without tags is refused before the file is looked through
+    if words is None and (str(source) == STDIN or Path(source).suffix.lower() in (".txt", *TABLES, PARQUET)):
+        if suffix != ".jsonl":
+            raise InputError(f"{output}: the entities of texts are written to a file that ends in .jsonl")
+        plain = detect_scheme((label,) for label in labels) == PLAIN
+        added = _words if plain else _entities
+        inputs = read_inputs(source, text, "", header)
+        return write_judged(inputs, output, lambda texts: map(added, tag(encoder, texts)), CHUNK_TEXTS, report)
+    if text is not None or header is not None:
+        raise InputError(
+            "text and header name columns of a table; the column of a CoNLL file's words is given as words="
+        )
+    if suffix in (".csv", ".jsonl", PARQUET):
+        raise InputError(f"{output}: a CoNLL file keeps its form; give the output another ending than {suffix}")
+    return _tag_conll(encoder, source, Path(output), words or 0, report)
+
+
+def _entities(found: Tagged) -> Row:
+    return {"entities": [_told(entity) for entity in found.entities]}
+
+
+def _told(entity: Entity) -> Row:
+    share = round(entity.probability, 6)
+    return {"type": entity.type, "text": entity.text, "start": entity.start, "end": entity.end, "probability": share}
+
+
+def _words(found: Tagged) -> Row:
+    return {"words": [word.text for word in found.words], "tags": [word.tag for word in found.words]}
+
+
+@dataclass
+class _Block:
+    """Lines of a sentence and their words, or a line between sentences, which has none."""
+
+    lines: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+
+def _tag_conll(encoder: Encoder, source: str | Path, output: Path, column: int, report: Callable[[int], None]) -> int:
+    if str(source) != STDIN:
+        for _ in _blocks(source, column):  # faults are told before anything is computed
+            pass
+    count = 0
+    with replacing(output) as stream:
+        for blocks in chunks(_blocks(source, column), CHUNK_TEXTS):
+            for block, found in zip(blocks, tag(encoder, [block.words for block in blocks]), strict=True):
+                tags = [word.tag for word in found.words] or [OUTSIDE]  # the line between documents has columns too
+                lines = [_with_column(line, tag) for line, tag in zip(block.lines, tags, strict=True)]
+                stream.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+            done = sum(bool(block.words) for block in blocks)
+            count += done
+            report(done)
+            give_back()
+    return count
+
+
+def _with_column(line: str, tag: str) -> str:
+    line = line.rstrip(" \t")
+    separator = "\t" if "\t" in line else " "
+    return f"{line}{separator}{tag}" if line else line
+
+
+def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
+    """The sentences of a CoNLL file and the lines between them, in order."""
+    problems = Problems(name_of(source))
+    block = _Block()
+    for number, line in escaped_lines(source):
+        fields = columns_of(line)
+        if not readable(line):
+            problems.add(number, "not UTF-8 text")
+        elif fields and not -len(fields) <= column < len(fields):
+            problems.add(number, f"{len(fields)} columns, so words={column} is none of them")
+        elif fields and not fields[column]:
+            problems.add(number, "a word is empty")
+        elif problems.found:
+            continue  # nothing more is tagged, the rest is only looked through
+        elif fields:
+            block.lines.append(line)
+            block.words.append(fields[column])
+        else:
+            yield from (block, _Block([line])) if block.words else (_Block([line]),)
+            block = _Block()
+    problems.tell()
+    if block.words:
+        yield block

@@ -1,0 +1,165 @@
+"""Marian: the Transformer as a fast translator, and the form in which more than a thousand of them were published.
+
+Idea: one small model per pair of languages, trained on open data (OPUS-MT), quick enough for any machine.
+Departures from the Transformer:
+  1. the sinusoids lie in halves: all sines, then all cosines;
+  2. the activation is swish in most published models;
+  3. a bias is added to the scores;
+  4. the padding token stands before a target as its start, and is never written.
+Papers: Junczys-Dowmunt et al. 2018, "Marian: Fast Neural Machine Translation in C++"; Tiedemann and Thottingal 2020,
+"OPUS-MT – Building open translation services for the World".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+from kinfolk.errors import ConfigError
+from kinfolk.models.model import Joined, Keys, Row
+from kinfolk.models.text_to_text import TextToText, xavier
+from kinfolk.models.transformer import Transformer, TransformerConfig
+
+# Public settings that exist for each side, of which we have one for both.
+ONE_FOR_BOTH = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
+
+
+@dataclass(frozen=True)
+class MarianConfig(TransformerConfig):
+    """Defaults are the sizes of the OPUS-MT models; what a public file leaves out means something else."""
+
+    vocabulary_size: int = 58_101
+    pad_id: int = 58_100
+    start_id: int = 58_100
+    end_id: int = 0
+    activation: str = "silu"
+    sinusoid: str = "halves"
+    output_bias: bool = True
+
+    model_type: ClassVar[str] = "marian"
+    hf_names: ClassVar[dict[str, str]] = {
+        "vocabulary_size": "vocab_size",
+        "target_vocabulary_size": "decoder_vocab_size",
+        "pad_id": "pad_token_id",
+        "start_id": "decoder_start_token_id",
+        "end_id": "eos_token_id",
+        "width": "d_model",
+        "encoder_layers": "encoder_layers",
+        "decoder_layers": "decoder_layers",
+        "heads": "encoder_attention_heads",
+        "inner_width": "encoder_ffn_dim",
+        "positions": "max_position_embeddings",
+        "activation": "activation_function",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "inner_dropout": "activation_dropout",
+        "scale_embedding": "scale_embedding",
+        "shared_tables": "share_encoder_decoder_embeddings",
+    }
+    fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True, "is_encoder_decoder": True, "is_decoder": False}
+    unsaid: ClassVar[dict[str, Any]] = {
+        "width": 1024,
+        "encoder_layers": 12,
+        "decoder_layers": 12,
+        "heads": 16,
+        "inner_width": 4096,
+        "positions": 1024,
+        "activation": "gelu",
+        "scale_embedding": False,
+    }
+
+    @classmethod
+    def from_public(cls, public: Mapping[str, Any], where: str) -> Self:
+        ours = {theirs: name for name, theirs in cls.hf_names.items()}
+        for decoder, encoder in ONE_FOR_BOTH.items():
+            default = cls.unsaid[ours[encoder]]
+            one, other = public.get(encoder, default), public.get(decoder, default)
+            if one != other:
+                values = f"{encoder}={str(one)[:60]} and {decoder}={str(other)[:60]}"
+                raise ConfigError(f"{where}: {values} differ, and only models with one number for both are supported")
+        found = super().from_public(public, where)
+        same = found.target_vocabulary_size == found.vocabulary_size
+        return replace(found, target_vocabulary_size=0) if same else found
+
+    def to_public(self) -> dict[str, Any]:
+        public = super().to_public()
+        public |= {decoder: public[encoder] for decoder, encoder in ONE_FOR_BOTH.items()}
+        return public | {"decoder_vocab_size": self.target_vocabulary, "forced_eos_token_id": self.end_id}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value in {"norm": "post", "norm_epsilon": 1e-5, "sinusoid": "halves", "output_bias": True}.items():
+            if getattr(self, name) != value:
+                raise ConfigError(f"{name} is always {value!r} in Marian; use TransformerConfig for another")
+
+
+ENCODER, DECODER = "model.encoder.layers.{}", "model.decoder.layers.{}"
+
+
+def projections(attention: str, names: str) -> Joined:
+    """Their matrices of one attention, in our order."""
+    return Joined(tuple(f"{attention}.{name}_proj" for name in names))
+
+
+def keys(config: MarianConfig) -> Keys:
+    """Ours: theirs; the longest match wins."""
+    table: dict[str, str | Joined | Row] = {
+        "source_table": "model.shared" if config.shared_tables else "model.encoder.embed_tokens",
+        "target_table": "model.decoder.embed_tokens",
+        "output_bias": Row("final_logits_bias"),
+        "decoder.blocks.{}.cross.queries": f"{DECODER}.encoder_attn.q_proj",
+        "decoder.blocks.{}.cross.keys_values": projections(f"{DECODER}.encoder_attn", "kv"),
+        "decoder.blocks.{}.cross.output": f"{DECODER}.encoder_attn.out_proj",
+        "decoder.blocks.{}.cross_norm": f"{DECODER}.encoder_attn_layer_norm",
+    }
+    for side, theirs in {"encoder": ENCODER, "decoder": DECODER}.items():
+        table |= {
+            f"{side}.blocks.{{}}.attention.qkv": projections(f"{theirs}.self_attn", "qkv"),
+            f"{side}.blocks.{{}}.attention.output": f"{theirs}.self_attn.out_proj",
+            f"{side}.blocks.{{}}.attention_norm": f"{theirs}.self_attn_layer_norm",
+            f"{side}.blocks.{{}}.feed_forward.widen": f"{theirs}.fc1",
+            f"{side}.blocks.{{}}.feed_forward.narrow": f"{theirs}.fc2",
+            f"{side}.blocks.{{}}.feed_forward_norm": f"{theirs}.final_layer_norm",
+        }
+    return table
+
+
+def repeats(config: MarianConfig) -> dict[str, str]:
+    """Public tensors that some files hold besides the table that they share."""
+    target = "model.shared.weight" if config.shared_tables else "model.decoder.embed_tokens.weight"
+    found = {"lm_head.weight": target}
+    if config.shared_tables:
+        found |= {f"model.{side}.embed_tokens.weight": target for side in ("encoder", "decoder")}
+    return found
+
+
+def generation(config: MarianConfig) -> dict[str, Any]:
+    """How others are to translate with it: as OPUS-MT's own folders say."""
+    return {
+        "bad_words_ids": [[config.pad_id]],
+        "decoder_start_token_id": config.start_id,
+        "eos_token_id": config.end_id,
+        "forced_eos_token_id": config.end_id,
+        "max_length": config.positions,
+        "num_beams": 4,
+        "pad_token_id": config.pad_id,
+    }
+
+
+FAMILY = TextToText(
+    name="marian",
+    title="Marian",
+    parent="kinfolk-transformer",
+    idea="the Transformer as a small translator for one pair of languages",
+    paper="Junczys-Dowmunt et al. 2018",
+    config=MarianConfig,
+    body=Transformer,
+    initialise=xavier,
+    architecture="MarianMTModel",
+    presets={},
+    keys=keys,
+    repeats=repeats,
+    sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
+    generation=generation,
+)

@@ -1,0 +1,223 @@
+"""Transformer: an encoder reads the source, a decoder writes the target, and both know only attention.
+
+Idea: recurrence makes tokens wait for each other; let every token look at all others at once instead, and say where
+each one stands by a sum of sines.
+Departures from sequence-to-sequence RNNs:
+  1. self-attention takes the place of recurrence; the decoder's looks only at what came before;
+  2. every decoder layer looks at the encoder's last layer, with several heads;
+  3. positions are sinusoids added to the embeddings, which are scaled by sqrt(width);
+  4. source, target and scores share one table of tokens.
+As options, what was found later: the norm before each part instead of after it, with one more norm on top of each side
+(Wang et al. 2019), separate tables, and a bias on the scores.
+Paper: Vaswani et al. 2017, "Attention Is All You Need".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kinfolk.errors import ConfigError
+from kinfolk.models.model import MOST_LAYERS
+from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset, xavier
+from kinfolk.parts.blocks import Block, Stack
+from kinfolk.parts.decoder import Decoder, DecoderBlock, DecoderState
+from kinfolk.parts.dropout import Dropout
+from kinfolk.parts.kernels import ACTIVATIONS
+from kinfolk.parts.positions import ARRANGEMENTS, sinusoids
+from kinfolk.parts.scopes import Causal, Full
+from kinfolk.parts.tables import Embedding
+from kinfolk.parts.tokens import Tokens
+from kinfolk.parts.trace import PairTrace, Trace
+
+NORMS = ("post", "pre")
+CHOICES = {"activation": tuple(ACTIVATIONS), "sinusoid": ARRANGEMENTS, "norm": NORMS}
+FIRST_PLACES = 64  # of a state's positions; they double when they are used up
+SIDE = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class TransformerConfig(TextToTextConfig):
+    """Defaults are the paper's base model."""
+
+    width: int = 512
+    encoder_layers: int = 6
+    decoder_layers: int = 6
+    heads: int = 8
+    inner_width: int = 2048
+    positions: int = 512  # tokens of a source or a target, as a promise to the reader: sinusoids go on for ever
+    activation: str = "relu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
+    norm: str = "post"
+    norm_epsilon: float = 1e-5
+    sinusoid: str = "interleaved"
+    scale_embedding: bool = True
+    shared_tables: bool = True
+    output_bias: bool = False
+
+    model_type: ClassVar[str] = "kinfolk-transformer"
+    hf_names: ClassVar[dict[str, str]] = {
+        name: name
+        for name in (
+            "vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id", "width", "encoder_layers",
+            "decoder_layers", "heads", "inner_width", "positions", "activation", "dropout", "attention_dropout",
+            "inner_dropout", "norm", "norm_epsilon", "sinusoid", "scale_embedding", "shared_tables", "output_bias",
+        )
+    }  # fmt: skip
+
+    @property
+    def context(self) -> int:
+        """How many tokens a source or a target may have, specials included."""
+        return self.positions
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, known in CHOICES.items():
+            if getattr(self, name) not in known:
+                raise ConfigError(f"{name} {getattr(self, name)[:60]!r} is not known; choose one of {', '.join(known)}")
+        for name in ("scale_embedding", "shared_tables", "output_bias"):
+            if type(getattr(self, name)) is not bool:
+                raise ConfigError(f"{name}={str(getattr(self, name))[:60]} is neither true nor false")
+        for name in ("width", "encoder_layers", "decoder_layers", "heads", "inner_width", "positions"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1")
+        for name in ("encoder_layers", "decoder_layers"):
+            if getattr(self, name) > MOST_LAYERS:
+                raise ConfigError(
+                    f"{name}={getattr(self, name):,} is more than the {MOST_LAYERS:,} that a model may have"
+                )
+        if self.width % self.heads or self.width % 2:
+            raise ConfigError(f"width {self.width} must be even and divisible by the number of heads, {self.heads}")
+        if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
+            raise ConfigError(
+                f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
+            )
+
+
+class Transformer(nn.Module):
+    """Source and target tokens -> vectors of the target, and scores of what comes next."""
+
+    def __init__(self, config: TransformerConfig):
+        super().__init__()
+        self.config = config
+        self.scale = math.sqrt(config.width) if config.scale_embedding else 1.0
+        self.source_table = Embedding(config.vocabulary_size, config.width)
+        self.target_table = None if config.shared_tables else Embedding(config.target_vocabulary, config.width)
+        kind = (config, config.norm, config.inner_dropout)
+        self.encoder = Stack([Block(*kind) for _ in range(config.encoder_layers)])
+        self.decoder = Decoder([DecoderBlock(*kind) for _ in range(config.decoder_layers)])
+        pre_norm = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.width, config.norm_epsilon) if pre_norm else None
+        self.decoder_norm = nn.LayerNorm(config.width, config.norm_epsilon) if pre_norm else None
+        self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary)) if config.output_bias else None
+        self.dropout = Dropout(config.dropout)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.source_table.weight.device
+
+    @property
+    def output_table(self) -> Tensor:
+        """(target vocabulary, width): embeds the target, and scores it."""
+        return (self.source_table if self.target_table is None else self.target_table).weight
+
+    def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
+        """Vectors of the encoder's last layer: (source tokens, width)."""
+        hidden = self._embed(self.source_table.weight, source)
+        if trace is not None:
+            trace.begin(source.layout)
+            trace.add_hidden(hidden)
+        hidden = self.encoder(hidden, Full().bind(source.layout), trace=trace)
+        return hidden if self.encoder_norm is None else self.encoder_norm(hidden)  # type: ignore[no-any-return]
+
+    def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
+        """Teacher forcing: target i is written for source i, each of its tokens by those up to it: (m, width).
+
+        `target` begins with the start token; `scores` of the vector at a token tell what comes after it.
+        """
+        read = self.encode(source, None if trace is None else trace.source)
+        hidden = self._embed(self.output_table, target)
+        if trace is not None:
+            trace.target.begin(target.layout)
+            trace.target.add_hidden(hidden)
+            trace.across.begin(target.layout)
+        bound, across = Causal().bind(target.layout), Full().bind(target.layout, source.layout)
+        return self._normed(self.decoder(hidden, bound, read, across, trace))
+
+    def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
+        """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
+        return F.linear(hidden if at is None else hidden[at], self.output_table, self.output_bias)
+
+    @torch.no_grad()
+    def start(self, source: Tokens, beams: int) -> DecoderState:
+        """Read the sources; nothing is written yet."""
+        read = self.encode(source)
+        return self.decoder.start(read, source.layout, beams, self._positions(FIRST_PLACES, read))
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Each row's last token (rows,) -> scores of its next one (rows, target vocabulary), and the state after it."""
+        place, positions = state.cache.steps, state.positions
+        if place == len(positions):
+            positions = self._positions(2 * place, positions)
+            state = DecoderState(state.cache, state.source, positions)
+        hidden = torch.add(positions[place], F.embedding(ids, self.output_table), alpha=self.scale)
+        hidden, state = self.decoder.step(self.dropout(hidden), state)
+        scores = self.scores(self._normed(hidden))
+        return scores if scores.dtype == torch.float64 else scores.float(), state
+
+    def _embed(self, table: Tensor, tokens: Tokens) -> Tensor:
+        vectors = F.embedding(tokens.ids, table)
+        places = self._positions(max(tokens.layout.lengths, default=0), vectors)[tokens.layout.positions]
+        return self.dropout(torch.add(places, vectors, alpha=self.scale))  # type: ignore[no-any-return]
+
+    def _positions(self, length: int, like: Tensor) -> Tensor:
+        return sinusoids(length, self.config.width, self.config.sinusoid, like.device).to(like.dtype)
+
+    def _normed(self, hidden: Tensor) -> Tensor:
+        return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
+
+    def depths(self) -> dict[str, int]:
+        """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
+        return {name: self._depth(name) for name, _ in self.named_parameters()}
+
+    def _depth(self, name: str) -> int:
+        found, below = SIDE.match(name), self.config.encoder_layers
+        if found:
+            return int(found[2]) + 1 + (below if found[1] == "decoder" else 0)
+        if name.startswith("encoder_norm."):
+            return below
+        return 0 if name.endswith("_table.weight") else below + self.config.decoder_layers + 1
+
+
+BIG = TransformerConfig(width=1024, heads=16, inner_width=4096, dropout=0.3)
+SMALL = TransformerConfig(
+    vocabulary_size=8_000, width=256, encoder_layers=3, decoder_layers=3, heads=4, inner_width=1024
+)
+PRESETS = {
+    "transformer-base": TextToTextPreset(TransformerConfig(), "65M"),
+    "transformer-big": TextToTextPreset(BIG, "213M"),
+    "transformer-small": TextToTextPreset(SMALL, ""),
+}
+
+FAMILY = TextToText(
+    name="kinfolk-transformer",
+    title="Transformer",
+    parent=None,
+    idea="reads a source and writes a target with attention alone",
+    paper="Vaswani et al. 2017",
+    config=TransformerConfig,
+    body=Transformer,
+    initialise=xavier,
+    architecture="Transformer",
+    presets=PRESETS,
+)

@@ -1,0 +1,94 @@
+"""The loss of translation: each token of a target, given its source and the target's tokens before it.
+
+    loss = sum over target tokens of  (1 - e) (-log p_y) + e mean over v of (-log p_v)
+
+Teacher forcing: the model reads the target shifted right behind the start token, so the vector at place t tells of
+token t. Label smoothing e is 0.1 in Vaswani et al. 2017, section 5.4 (parts/vocabulary.py has the computation).
+
+    target       the  cat  end              what is asked for
+    shifted      start the cat              what the decoder reads
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from kinfolk.objectives.objective import Item, Prepared
+from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.parts.vocabulary import vocabulary_loss
+
+
+@dataclass(frozen=True, slots=True)
+class PairItem(Item):
+    """A source (`ids`) and its `target`, a list of ids that ends with the end token; the length is that of both."""
+
+    def __len__(self) -> int:
+        return len(self.ids) + len(self.target)
+
+
+def pair_item(source: list[int], target: list[int], example: int) -> PairItem:
+    """One pair, ready to be packed."""
+    return PairItem(source, [], target, example)
+
+
+@dataclass(frozen=True)
+class PreparedPairs(Prepared):
+    """`tokens` are the sources, `targets` what is asked for (m,), and `shifted` what the decoder reads."""
+
+    shifted: Tokens
+
+
+class Translator(Protocol):
+    """What the loss needs of a model."""
+
+    @property
+    def output_table(self) -> Tensor:
+        """(vocabulary, width): what vectors are scored with."""
+
+    @property
+    def output_bias(self) -> Tensor | None:
+        """(vocabulary,)."""
+
+    def __call__(self, source: Tokens, target: Tokens) -> Tensor:
+        """A vector for each token of the target: (m, width)."""
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """(m, vocabulary)."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """`start_id` stands before each target; `smoothing` is e."""
+
+    start_id: int
+    smoothing: float = 0.1
+    head: str = "translate"
+
+    def prepare(self, items: Sequence[Item], device: torch.device) -> PreparedPairs:
+        """Pack both sides. Every target has at least its end token."""
+        asked = pack([item.target for item in items], device=device)
+        assert min(asked.layout.lengths, default=1) > 0, "a target ends with its end token"
+        before = asked.ids.roll(1)
+        before[torch.tensor(asked.layout.starts, dtype=torch.long, device=device)] = self.start_id
+        return PreparedPairs(
+            pack([item.ids for item in items], device=device),
+            asked.ids,
+            float(asked.layout.tokens),
+            tuple(item.example for item in items),
+            Tokens(before, asked.layout),
+        )
+
+    def loss(self, model: Translator, prepared: Prepared) -> Tensor:
+        assert isinstance(prepared, PreparedPairs)
+        hidden = model(prepared.tokens, prepared.shifted)
+        return vocabulary_loss(hidden, model.output_table, model.output_bias, prepared.targets, self.smoothing)
+
+    def scores(self, model: Translator, prepared: Prepared) -> Tensor:
+        """(target tokens, vocabulary): all of them, so for small batches only."""
+        assert isinstance(prepared, PreparedPairs)
+        return model.scores(model(prepared.tokens, prepared.shifted))

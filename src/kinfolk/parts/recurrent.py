@@ -1,0 +1,109 @@
+"""Recurrence over packed batches: torch's RNN, LSTM and GRU kernels, without padding.
+
+    rnn    h_t = tanh(W x_t + U h_(t-1) + b)
+    gru    h_t = (1 - z) n + z h_(t-1),     z and n from x_t and h_(t-1)
+    lstm   c_t = f c_(t-1) + i g,  h_t = o tanh(c_t),     i, f, g, o from x_t and h_(t-1)
+
+The kernels want their rows step by step, the longest sequences first: all first tokens, then all second ones. Our rows
+lie sequence by sequence, so one permutation leads there and one back.
+
+    ours     a0 a1 b0 b1 b2        theirs   b0 a0 | b1 a1 | b2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from kinfolk.parts.tokens import Layout
+
+State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers x directions, sequences, hidden)
+
+
+class _NotOnMeta(nn.RNNBase):
+    """As in tables.py: on the meta device random numbers mean nothing, and asking for them is slow."""
+
+    def reset_parameters(self) -> None:
+        if not next(self.parameters()).is_meta:
+            super().reset_parameters()
+
+
+class _Plain(_NotOnMeta, nn.RNN):
+    pass
+
+
+class _Gated(_NotOnMeta, nn.GRU):
+    pass
+
+
+class _LongShort(_NotOnMeta, nn.LSTM):
+    pass
+
+
+KINDS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": _Plain, "lstm": _LongShort, "gru": _Gated}
+
+
+class Recurrent(nn.Module):
+    """A stack of recurrent layers: (tokens, width) -> (tokens, directions x hidden), and the state after the end.
+
+    With both directions, a token's vector is what was read up to it from the left and from the right, side by side; a
+    layer of the stack reads both of the layer below. Dropout lies between the layers.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        hidden: int,
+        layers: int = 1,
+        kind: str = "lstm",
+        bidirectional: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.kind = kind
+        self.output_width = hidden * (1 + bidirectional)
+        between = dropout if layers > 1 else 0.0
+        self.cells = KINDS[kind](width, hidden, layers, dropout=between, bidirectional=bidirectional)
+
+    def forward(self, vectors: Tensor, layout: Layout, state: State | None = None) -> tuple[Tensor, State]:
+        """`state` is where each sequence begins (zeros without it). Every sequence must have a token."""
+        steps = Steps.of(layout)
+        given = PackedSequence(vectors[steps.order], steps.sizes, steps.sorted, steps.unsorted)
+        start = state[0] if state is not None and self.kind != "lstm" else state
+        found, end = self.cells(given, start)
+        return found.data[steps.back], end if isinstance(end, tuple) else (end,)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How the rows of a layout lie for the kernels.
+
+    `order` leads to their rows and `back` to ours, (tokens,); `sizes` counts the sequences that are still going on at
+    each step, on the host; `sorted` names the sequences by falling length, `unsorted` is its inverse.
+    """
+
+    order: Tensor
+    back: Tensor
+    sizes: Tensor
+    sorted: Tensor
+    unsorted: Tensor
+
+    @classmethod
+    def of(cls, layout: Layout) -> Steps:
+        lengths = np.array(layout.lengths, dtype=np.int64)
+        assert len(lengths), "there is no batch of no sequences"
+        assert lengths.min() > 0, "a sequence without tokens has no last state"
+        by_length = np.argsort(-lengths, kind="stable")
+        ranks = np.argsort(by_length)
+        owners = np.repeat(np.arange(len(lengths)), lengths)
+        places = np.arange(layout.tokens) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        order = np.lexsort((ranks[owners], places))
+        sizes = np.bincount(places)  # place t occurs once in every sequence that is longer than t
+        back = np.argsort(order)
+        on_device = [torch.from_numpy(rows).to(layout.device) for rows in (order, back, by_length, ranks)]
+        return cls(on_device[0], on_device[1], torch.from_numpy(sizes), on_device[2], on_device[3])

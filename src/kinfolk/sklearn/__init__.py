@@ -1,0 +1,40 @@
+"""kinfolk in scikit-learn: texts to vectors, and models that are trained on texts, for pipelines and searches.
+
+>>> from sklearn.linear_model import LogisticRegression
+>>> from sklearn.model_selection import cross_val_score
+>>> from kinfolk.demo import sentences
+>>> from kinfolk.sklearn import TextEmbedder
+
+>>> texts, labels = sentences()  # 600 remarks about films, "positive" or "negative"
+>>> vectors = TextEmbedder("demo").fit_transform(texts)
+>>> vectors.shape
+(600, 384)
+>>> scores = cross_val_score(LogisticRegression(), vectors, labels, cv=5)
+>>> print(f"{scores.mean():.3f}")
+0.745
+
+TextEmbedder     texts -> vectors, nothing is trained
+TextClassifier   texts -> classes, or any number of labels
+TextRegressor    texts -> numbers
+TextTagger       words of texts -> tags
+"""
+
+from __future__ import annotations
+
+from kinfolk.errors import KinfolkError
+
+try:
+    import sklearn.base  # noqa: F401
+except ImportError as error:
+    raise KinfolkError(f'kinfolk.sklearn needs scikit-learn ({error}); run: pip install "kinfolk[train]"') from None
+
+from kinfolk.sklearn.classifier import TextClassifier
+from kinfolk.sklearn.embedder import TextEmbedder
+from kinfolk.sklearn.models import forget_models, loaded
+from kinfolk.sklearn.regressor import TextRegressor
+from kinfolk.sklearn.tagger import TextTagger
+
+__all__ = ["TextClassifier", "TextEmbedder", "TextRegressor", "TextTagger", "forget_models", "loaded"]
+
+for estimator in (TextClassifier, TextEmbedder, TextRegressor, TextTagger):
+    estimator.__module__ = "kinfolk.sklearn"  # where pickles look for it, whichever file it lives in

@@ -1,0 +1,102 @@
+"""Numbers for texts and pairs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from kinfolk.data.examples import Example
+from kinfolk.errors import InputError
+from kinfolk.jobs.classify import score_texts
+from kinfolk.sklearn.inputs import same_length, texts_of
+from kinfolk.sklearn.learner import TextLearner
+
+IN_UNITS_OF_Y = {"mean_absolute_error", "root_mean_squared_error"}
+
+
+class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
+    """A model of the family, trained to give a number.
+
+    X holds texts, or pairs of texts (tuples of two, or two columns), y a number for each. Numbers of any size are
+    learned alike: training sees them with mean 0 and deviation 1, and the last layer is scaled back afterwards, so that
+    `encoder_` speaks in y's own units. The parameters are those of TextLearner.
+    """
+
+    def __init__(
+        self,
+        model: str | Path = "demo",
+        epochs: float = 3.0,
+        minutes: float | None = None,
+        rate: float = 5e-5,
+        batch_size: int = 32,
+        schedule: str = "linear",
+        layer_decay: float = 1.0,
+        freeze: int = 0,
+        thaw: float = 0.0,
+        validation_fraction: float = 0.1,
+        random_state: Any = 0,
+        device: str = "auto",
+        verbose: bool | int = False,
+    ):
+        self.model = model
+        self.epochs = epochs
+        self.minutes = minutes
+        self.rate = rate
+        self.batch_size = batch_size
+        self.schedule = schedule
+        self.layer_decay = layer_decay
+        self.freeze = freeze
+        self.thaw = thaw
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Train on texts and their numbers."""
+        texts, numbers = texts_of(X), numbers_of(y)
+        same_length(texts, numbers)
+        middle, spread = float(np.mean(numbers)), float(np.std(numbers)) or 1.0
+        examples = []
+        for place, (text, number) in enumerate(zip(texts, numbers, strict=True)):
+            first, second = (text, None) if isinstance(text, str) else text
+            examples.append(Example(first, second, (number - middle) / spread, f"text {place}"))
+        self._learn("regress", examples)
+        with torch.no_grad():
+            last = self.encoder_.model.heads["classify"].output
+            last.weight.mul_(spread)  # type: ignore[union-attr, operator]
+            last.bias.mul_(spread).add_(middle)  # type: ignore[union-attr, operator]
+        for name in self.validation_metrics_.keys() & IN_UNITS_OF_Y:
+            self.validation_metrics_[name] *= spread
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:  # noqa: N803
+        """The numbers, (texts,)."""
+        check_is_fitted(self)
+        chunks = [scores[:, 0] for scores in score_texts(self.encoder_, texts_of(X))]
+        return np.concatenate([np.zeros(0), *chunks])
+
+
+def numbers_of(y: Any) -> list[float]:
+    """The numbers of a list, array, Series or one-column frame."""
+    shape = getattr(y, "shape", (0,))
+    if shape[1:] not in ((), (1,)):
+        raise InputError(f"y has shape {tuple(shape)}; give one number for each text")
+    found = list(y) if not hasattr(y, "shape") else np.asarray(y, dtype=object).reshape(-1).tolist()
+    for place, number in enumerate(found):
+        if isinstance(number, bool | str) or not _finite(number):
+            raise InputError(f"label {place} is {str(number)[:40]!r}, expected a finite number")
+    return [float(number) for number in found]
+
+
+def _finite(number: Any) -> bool:
+    try:
+        return math.isfinite(number)
+    except (TypeError, OverflowError):
+        return False

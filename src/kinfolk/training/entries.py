@@ -1,0 +1,14 @@
+"""What the lines of log.jsonl tell of a run: `step`, `loss`, `rate`, `epoch`, and `metrics` where it was evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Entries = Sequence[Mapping[str, Any]]
+
+
+def best_entry(entries: Entries) -> Mapping[str, Any] | None:
+    """The evaluation whose weights are kept: the first with the highest figure of merit."""
+    judged = [entry for entry in entries if entry.get("metrics")]
+    return max(judged, key=lambda entry: next(iter(entry["metrics"].values())), default=None)

@@ -1,0 +1,206 @@
+"""One step of learning, by one process or by several.
+
+    loss = sum over the items of a step / count over the items of a step        whoever holds the items
+
+Each process takes its share of every batch. What is wrapped for torch's engines is a module whose forward is the loss:
+DistributedDataParallel adds up gradients while backward still runs; fully_shard (FSDP) divides weights, gradients and
+the optimiser's memory among the processes. Both take the mean over processes, so each multiplies its loss by their
+number first.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from kinfolk.errors import InputError
+from kinfolk.objectives.objective import Item, Objective, Prepared
+from kinfolk.training.distributed import World, contact
+from kinfolk.training.optimiser import (
+    OptimiserSettings,
+    Trainable,
+    build_optimiser,
+    optimiser_tensors,
+    restore_optimiser,
+    set_free,
+)
+from kinfolk.training.sharding import divide, like, load, whole
+
+
+class Loss(nn.Module):
+    """A model under its objective."""
+
+    def __init__(self, model: Trainable, objective: Objective):
+        super().__init__()
+        self.model, self.objective = cast(nn.Module, model), objective
+
+    def forward(self, prepared: Prepared) -> Tensor:
+        return self.objective.loss(self.model, prepared)
+
+
+class Learner:
+    """The weights of `model`, their optimiser and their running average; `model` itself is always whole.
+
+    With `shard` the weights that learn are a copy of the model, divided among the processes.
+    """
+
+    def __init__(
+        self,
+        model: Trainable,
+        objective: Objective,
+        settings: OptimiserSettings,
+        clip: float | None,
+        world: World,
+        shard: bool = False,
+    ):
+        if shard and world.size == 1:
+            raise InputError("shard divides a model among processes, but there is only one; start more with torchrun")
+        self.whole, self.objective, self.settings, self.clip, self.world = model, objective, settings, clip, world
+        self.sharded = shard
+        self.model = copy.deepcopy(model) if shard else model
+        self._loss: nn.Module = Loss(self.model, objective)
+        if shard:
+            divide(self._loss, model.device, world.size)
+        self.optimiser = build_optimiser(self.model, settings)
+        self.averaged: dict[str, Tensor] = {}
+        self._engine: nn.Module = self._loss
+        self._thawed: int | None = None
+
+    def thaw(self, depth: int) -> None:
+        """Let everything from `depth` on learn. DDP knows only what learned when it was made, so it is made anew."""
+        if depth == self._thawed:
+            return
+        self._thawed = depth
+        set_free(self.model, self.settings, depth)
+        if self.world.size > 1 and not self.sharded:
+            with contact():
+                # Some heads leave a part of the model out, and which part may depend on the batch. Where all parts are
+                # used, torch would print a warning to say so: a weight that is never used keeps it quiet.
+                self._loss.idle = nn.Parameter(torch.zeros(1, device=self.model.device))
+                self._engine = DistributedDataParallel(
+                    self._loss, find_unused_parameters=True, gradient_as_bucket_view=True
+                )
+
+    def step(self, batches: Sequence[Sequence[Item]], factor: float) -> float | None:
+        """Learn from the batches as if they were one; the mean loss over all of them and all processes.
+
+        None when the loss or its gradient is not finite: nothing was learned then.
+        """
+        if not self.model.training:
+            self.model.train()
+        shares = [self._share(batch) for batch in batches]
+        counts = sum(prepared.count for prepared, counted in shares if counted)
+        count = self.world.sum(counts) or 1.0  # items without a single target have a loss of zero
+        total = 0.0
+        for number, (prepared, counted) in enumerate(shares):
+            with contact(), self._exchanging(number == len(shares) - 1):
+                loss = self._engine(prepared) / (count / self.world.size)
+                loss = loss if counted else loss * 0.0
+                loss.backward()
+            total += float(loss.detach())
+        total = self.world.sum(total / self.world.size)
+        learned = math.isfinite(total) and self._clipped()
+        if learned:
+            for group in self.optimiser.param_groups:
+                group["lr"] = group["peak"] * factor
+            self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        return total if learned else None
+
+    def _share(self, batch: Sequence[Item]) -> tuple[Prepared, bool]:
+        """What this process takes of a batch, and whether it counts: a process that gets nothing must still take part.
+
+        Neighbours in a batch are alike in length, so every n-th item makes equal shares.
+        """
+        own = batch[self.world.rank :: self.world.size]
+        return self.objective.prepare(own or batch[:1], self.model.device), bool(own)
+
+    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients of accumulated batches stay at home until the last."""
+        if self.sharded:
+            cast(Any, self._loss).set_requires_gradient_sync(last)
+        elif isinstance(self._engine, DistributedDataParallel) and not last:
+            return self._engine.no_sync()
+        return nullcontext()
+
+    def _clipped(self) -> bool:
+        """Clip the gradient to its largest norm; False when it is not finite."""
+        weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
+        norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        length = float(whole(norm))
+        if self.clip is not None and length > self.clip:  # else a pass over all gradients would multiply them by one
+            clip_grads_with_norm_(weights, self.clip, norm)
+        return math.isfinite(length)
+
+    @property
+    def rate(self) -> float:
+        """The rate of what learned fastest in the last step."""
+        return max(float(group["lr"]) for group in self.optimiser.param_groups)
+
+    @torch.no_grad()
+    def average(self, seen: int) -> None:
+        """Take the weights into the running average, which holds `seen` of them so far."""
+        for name, weight in self.model.named_parameters():
+            if seen == 0:
+                self.averaged[name] = weight.detach().clone()
+            else:
+                self.averaged[name].lerp_(weight.detach(), 1 / (seen + 1))
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """The whole model with the weights that are to be judged in it: averaged ones where there are any."""
+        own: dict[str, Tensor] = {}
+        if self.averaged and not self.sharded:
+            own = {name: weight.detach().clone() for name, weight in self.whole.named_parameters()}
+        if self.averaged or self.sharded:
+            load(self.whole, self.averaged or dict(self.model.named_parameters()))
+        self.whole.eval()
+        try:
+            yield
+        finally:
+            if own:
+                load(self.whole, own)
+
+    def state(self) -> dict[str, Mapping[str, Tensor]]:
+        """All that a checkpoint must hold; whole, whatever the number of processes. Only process 0 keeps it."""
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "weights": {name: weight.detach() for name, weight in self.model.named_parameters()},
+            "optimiser": optimiser_tensors(self.model, self.optimiser),
+            "averaged": self.averaged,
+        }
+        return {group: self._gathered(tensors) for group, tensors in groups.items() if tensors}
+
+    def _gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if not self.sharded:
+            return tensors
+        found = {}
+        for name, tensor in tensors.items():
+            gathered = whole(tensor)  # all must take part, also those that do not keep it
+            if self.world.leads:
+                found[name] = gathered.cpu()
+        return found
+
+    def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Put back what `state` gave."""
+        load(self.model, groups["weights"])
+        weights = dict(self.model.named_parameters())
+        memory = {key: self._placed(weights, key, value) for key, value in groups["optimiser"].items()}
+        restore_optimiser(self.model, self.optimiser, memory)
+        averaged = groups.get("averaged", {})
+        self.averaged = {name: like(weights[name], tensor) for name, tensor in averaged.items()}
+
+    def _placed(self, weights: Mapping[str, Tensor], key: str, value: Tensor) -> Tensor:
+        name, part = key.rsplit("|", 1)
+        if part != "step":
+            return like(weights[name], value)
+        # The number of steps is never divided, and only the fused optimiser keeps it beside the weight.
+        fused = self.optimiser.defaults["fused"]
+        return value.to(weights[name].device if fused else value.device, copy=True)

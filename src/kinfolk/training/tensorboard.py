@@ -1,0 +1,54 @@
+"""TensorBoard's files for a run: loss, rate and metrics of each step, as log.jsonl has them.
+
+A resumed run writes a second file that begins where the run goes on; TensorBoard drops what the first one says of
+later steps, which are computed again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kinfolk.errors import KinfolkError
+from kinfolk.files import writing
+from kinfolk.training.trainer import Progress
+
+try:
+    from torch.utils.tensorboard import SummaryWriter
+except ImportError as error:
+    reason = f"TensorBoard's files need tensorboard ({error})"
+    raise KinfolkError(f'{reason}; run: pip install "kinfolk[tensorboard]"') from None
+
+
+class Board:
+    """The scalars of one or `several` seeds under `folder`; with several, each has a folder of its own there."""
+
+    def __init__(self, folder: Path, several: bool = False):
+        self.folder, self.several = folder, several
+        self.writers: dict[int, SummaryWriter] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for writer in self.writers.values():
+            with writing(self.folder):
+                writer.close()
+
+    def step(self, seed: int, progress: Progress) -> None:
+        """Write down what a step came to."""
+        found = {"loss": progress.loss, "rate": progress.rate}
+        found |= {f"dev/{name}": value for name, value in (progress.metrics or {}).items()}
+        with writing(self.folder):
+            writer = self._writer(seed, progress.step)
+            for name, value in found.items():
+                writer.add_scalar(name, value, progress.step)
+
+    def _writer(self, seed: int, step: int) -> SummaryWriter:
+        if seed not in self.writers:
+            folder = self.folder / f"seed-{seed}" if self.several else self.folder
+            self.writers[seed] = SummaryWriter(str(folder), purge_step=step)
+        return self.writers[seed]

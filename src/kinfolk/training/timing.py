@@ -1,0 +1,55 @@
+"""How many steps fit into the minutes that a user gives: everything is timed once, from then on only steps count."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+WARM_STEPS = 2
+TIMED_STEPS = 6
+LOOKED_AT = 200  # steps among which typical ones are sought
+SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that a step, an evaluation and a checkpoint take."""
+
+    step: float
+    evaluation: float
+    save: float
+
+    def run(self, steps: int, evaluations: int) -> float:
+        """Seconds of a run: steps, evaluations and checkpoints, and the last evaluation of the model that is kept."""
+        held = min(evaluations, steps)
+        between = steps * self.step // SECONDS_BETWEEN_SAVES
+        return steps * self.step + (held + 1) * self.evaluation + (held + between) * self.save
+
+
+def steps_that_fit(seconds: float, costs: Costs, evaluations: int) -> int:
+    """The largest number of steps, at least one, whose run takes no longer.
+
+    >>> steps_that_fit(100, Costs(step=1, evaluation=5, save=1), evaluations=4)
+    71
+    """
+    most = int(seconds / costs.step) + 1 if seconds > 0 else 1
+    return max(1, bisect_right(range(1, most + 1), seconds, key=lambda steps: costs.run(steps, evaluations)))
+
+
+def typical(tokens: Sequence[int], count: int) -> list[int]:
+    """The places of those nearest the mean: steps differ by their length, and a short one says little of the run."""
+    middle = mean(tokens)
+    return sorted(range(len(tokens)), key=lambda place: abs(tokens[place] - middle))[:count]
+
+
+def seconds_of(actions: Sequence[Callable[[], object]]) -> float:
+    """The median time of some actions."""
+    found = []
+    for action in actions:
+        start = time.perf_counter()
+        action()
+        found.append(time.perf_counter() - start)
+    return median(found)

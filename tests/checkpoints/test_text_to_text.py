@@ -1,0 +1,166 @@
+"""Folders of text-to-text models: our own and Marian's survive, and each fault is one clear line."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from kinfolk.checkpoints.manifest import check_manifest, write_manifest
+from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
+from kinfolk.errors import ConfigError, FolderError, KinfolkError, WeightsError
+from kinfolk.parts.tokens import pack
+from tiny_pairs import MARIANS, VARIANTS, our_transformer, their_marian
+
+SHARED, POSITIONS = "model.shared.weight", "model.encoder.embed_positions.weight"
+HOSTILE: list[Any] = [
+    None, True, 0, 1, -1, 3, 10**6, 10**12, 10**30, 2**24, 0.5, 1.5, 1e300, "", "x", "pre", "relu", "x" * 10_000, [],
+    [None], ["MarianMTModel"], {}, {"a": 1}, [10**9] * 3,
+]  # fmt: skip
+
+
+@pytest.fixture
+def marian(tmp_path: Path) -> Path:
+    their_marian().save_pretrained(tmp_path / "marian")
+    return tmp_path / "marian"
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+def change_config(folder: Path, **settings: Any) -> None:
+    found = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps(found))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_our_own_folders_are_exact_and_have_a_manifest(variant: str, tmp_path: Path) -> None:
+    model = our_transformer(**VARIANTS[variant]).float()
+    write_text_to_text(tmp_path, TextToTextCheckpoint(model, {"languages": ["de", "en"]}))
+    write_manifest(tmp_path)
+    assert check_manifest(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "kinfolk.json", "model.safetensors"]
+    found = read_text_to_text(tmp_path)
+    assert found.public["model_type"] == "kinfolk-transformer"
+    assert found.public["languages"] == ["de", "en"]
+    assert (found.model.config, found.model.training) == (model.config, False)
+    before, after = model.state_dict(), found.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(tensor.equal(after[name]) for name, tensor in before.items())
+
+
+@pytest.mark.parametrize("case", MARIANS)
+def test_a_folder_that_repeats_its_tables_and_sinusoids_is_read(case: str, tmp_path: Path) -> None:
+    theirs = their_marian(**MARIANS[case])
+    theirs.save_pretrained(tmp_path)
+    expected = read_text_to_text(tmp_path).model.state_dict()
+    everything = {name: tensor.clone() for name, tensor in theirs.state_dict().items()}
+    change_weights(tmp_path, lambda tensors: tensors.update(everything))
+    assert POSITIONS in load_file(tmp_path / "model.safetensors")
+    found = read_text_to_text(tmp_path).model.state_dict()
+    assert all(tensor.equal(found[name]) for name, tensor in expected.items())
+
+
+def test_a_repeat_stands_in_for_the_table(marian: Path) -> None:
+    expected = read_text_to_text(marian).model.state_dict()
+    change_weights(marian, lambda tensors: tensors.update({"lm_head.weight": tensors.pop(SHARED)}))
+    found = read_text_to_text(marian).model.state_dict()
+    assert found["source_table.weight"].equal(expected["source_table.weight"])
+
+
+def test_settings_for_generation_are_handed_on_with_our_ids(marian: Path, tmp_path: Path) -> None:
+    (marian / "generation_config.json").write_text(
+        json.dumps({"num_beams": 6, "max_length": 99, "eos_token_id": 7, "_from_model_config": True})
+    )
+    write_text_to_text(tmp_path / "saved", read_text_to_text(marian))
+    found = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert (found["num_beams"], found["max_length"], found["eos_token_id"]) == (6, 99, 0)
+    assert found["decoder_start_token_id"] == found["pad_token_id"] == 29
+    assert "_from_model_config" not in found
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensors: tensors.pop("final_logits_bias"), "missing 1 tensors: final_logits_bias"),
+        (lambda tensors: tensors.pop(SHARED), f"missing 1 tensors: {SHARED}"),
+        (lambda tensors: tensors.update(more=torch.zeros(2)), "1 tensors that Marian lacks: more"),
+        (
+            lambda tensors: tensors.update({SHARED: tensors[SHARED][:-1]}),
+            r"model\.shared\.weight has shape \(29, 16\), config\.json asks for \(30, 16\)",
+        ),
+        (
+            lambda tensors: tensors.update(final_logits_bias=tensors["final_logits_bias"][0]),
+            r"final_logits_bias has shape \(30,\), config\.json asks for \(1, 30\)",
+        ),
+        (
+            lambda tensors: tensors.update({"lm_head.weight": tensors[SHARED] + 1}),
+            r"lm_head\.weight differs from model\.shared\.weight, but config\.json says they are one",
+        ),
+        (lambda tensors: tensors.update({POSITIONS: torch.zeros(8, 16)}), "does not hold the sinusoids"),
+        (lambda tensors: tensors.update({POSITIONS: torch.zeros(8, 4)}), r"asks for a width of 16"),
+        (lambda tensors: tensors[SHARED].fill_(float("nan")), "holds NaN or infinite numbers"),
+        (lambda tensors: tensors.update({SHARED: tensors[SHARED].int()}), "not floating-point numbers"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_named(
+    marian: Path, change: Callable[[dict[str, Tensor]], Any], message: str
+) -> None:
+    change_weights(marian, change)
+    with pytest.raises(WeightsError, match=message) as caught:
+        read_text_to_text(marian)
+    assert str(marian / "model.safetensors") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind", "message"),
+    [
+        ({"model_type": None}, ConfigError, "no model_type"),
+        ({"model_type": "bert"}, ConfigError, 'model type "bert" is not one that writes texts'),
+        ({"architectures": ["MarianModel"]}, ConfigError, r"is not \['MarianMTModel'\], the one known"),
+        ({"decoder_attention_heads": 2}, ConfigError, "encoder_attention_heads=4 and decoder_attention_heads=2 differ"),
+        ({"d_model": 2**24}, WeightsError, "has shape"),
+        ({"vocab_size": 2**24, "decoder_vocab_size": 2**24}, WeightsError, "has shape"),
+        ({"encoder_layers": 3}, WeightsError, "missing 16 tensors"),
+        ({"decoder_layers": 2}, WeightsError, "26 tensors that Marian lacks"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_before_memory_is_taken(
+    marian: Path, settings: dict[str, Any], kind: type[FolderError], message: str
+) -> None:
+    change_config(marian, **settings)
+    with pytest.raises(kind, match=message):
+        read_text_to_text(marian)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_mutated_config_loads_or_is_refused_in_one_line(ours: bool, tmp_path: Path) -> None:
+    if ours:
+        write_text_to_text(tmp_path, TextToTextCheckpoint(our_transformer().float()))
+    else:
+        their_marian().save_pretrained(tmp_path)
+    text, rng = (tmp_path / "config.json").read_text(), random.Random(int(ours))
+    messages = []
+    for _ in range(100):
+        settings = json.loads(text)
+        for name in rng.sample(sorted(settings), rng.randint(1, 2)):
+            settings[name] = rng.choice(HOSTILE)
+        (tmp_path / "config.json").write_text(json.dumps(settings))
+        try:
+            model: Any = read_text_to_text(tmp_path).model
+        except KinfolkError as error:
+            messages.append(str(error))
+            continue
+        assert model(pack([[5, 6, 7], [8]]), pack([[1], [1, 9]])).shape == (3, 16)
+    assert 40 < len(messages) < 100
+    assert all("\n" not in message and len(message) < 600 for message in messages)

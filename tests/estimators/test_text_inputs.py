@@ -1,0 +1,198 @@
+"""X and y in whatever form they come; wrong ones are refused in one line."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+from salt_and_sand import classifier, regressor, texts
+from sklearn.model_selection import cross_val_score
+from sklearn.preprocessing import MultiLabelBinarizer
+
+from kinfolk.errors import InputError, KinfolkError
+from kinfolk.sklearn.inputs import texts_of
+from kinfolk.sklearn.labels import LISTS, ONE, TABLE, read_labels
+from kinfolk.sklearn.regressor import numbers_of
+
+TEXTS, LABELS = texts(24)
+PAIRS = [(first, second) for first, second in zip(TEXTS, reversed(TEXTS), strict=True)]
+
+
+class Taste(enum.Enum):
+    SANDY = "b"
+    SALTY = "a"
+
+
+@pytest.mark.parametrize(
+    "container",
+    [tuple, iter, np.array, pandas.Series, lambda given: pandas.DataFrame({"remark": given})],
+    ids=["tuple", "generator", "array", "Series", "frame"],
+)
+def test_every_container_holds_the_same_texts(container: Callable[[list[str]], object]) -> None:
+    assert texts_of(container(TEXTS)) == TEXTS
+
+
+@pytest.mark.parametrize(
+    "container",
+    [list, lambda given: [list(pair) for pair in given], np.array, pandas.Series, pandas.DataFrame],
+    ids=["tuples", "lists", "array", "Series", "frame"],
+)
+def test_two_texts_are_a_pair_in_every_container(container: Callable[[list[tuple[str, str]]], object]) -> None:
+    assert texts_of(container(PAIRS)) == PAIRS
+
+
+def test_pairs_are_learned_from_a_frame_and_judged_from_a_list(tiny_bert: Path) -> None:
+    model = classifier(tiny_bert).fit(pandas.DataFrame(PAIRS), pandas.Series(LABELS))
+    assert model.predict(PAIRS).shape == (24,)
+    assert not np.array_equal(model.predict_proba(PAIRS), model.predict_proba(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("salty", "sandy", "kind"),
+    [
+        ("salty", "sandy", np.str_),
+        (2, 10, np.int64),  # as text "10" would come first
+        (True, False, np.bool_),
+        (1.0, 3.0, np.float64),
+        (Taste.SALTY, Taste.SANDY, np.object_),
+    ],
+    ids=["str", "int", "bool", "float", "enum"],
+)
+def test_labels_keep_their_type_and_stand_in_order(salty: Any, sandy: Any, kind: type, tiny_bert: Path) -> None:
+    given = [{"salty": salty, "sandy": sandy}[label] for label in LABELS]
+    model = classifier(tiny_bert, validation_fraction=0).fit(TEXTS, given)
+    key: Any = str if isinstance(salty, Taste) else None
+    assert model.classes_.tolist() == sorted([salty, sandy], key=key)
+    assert model.classes_.dtype.type is kind
+    found = model.predict(TEXTS)
+    assert found.dtype == model.classes_.dtype
+    assert model.score(TEXTS, given) == np.mean([one == other for one, other in zip(found, given, strict=True)])
+
+
+def test_arrays_keep_their_own_kind_of_number() -> None:
+    assert read_labels(np.array([3, 1, 3], dtype=np.int8)).classes.dtype == np.int8
+    assert read_labels(pandas.Series(["b", "a"], dtype=object)).classes.tolist() == ["a", "b"]
+    assert read_labels(pandas.Series(["b", "a"], dtype="category")).classes.tolist() == ["a", "b"]
+    assert read_labels(pandas.DataFrame({"label": [1, 0]})).rows == [1, 0]
+
+
+def test_several_labels_are_inferred_from_their_form() -> None:
+    lists = [["b", "a"], [], ("c",), {"a"}]
+    table = [[0, 1], [1, 1], [0, 0], [1, 0]]
+    found = read_labels(lists)
+    assert (found.form, found.classes.tolist()) == (LISTS, ["a", "b", "c"])
+    assert found.names() == [("b", "a"), (), ("c",), ("a",)]
+    for given in (table, np.array(table), np.array(table, dtype=bool)):
+        found = read_labels(given)
+        assert (found.form, found.classes.tolist()) == (TABLE, [0, 1])
+        assert found.rows == [(1,), (0, 1), (), (0,)]
+    assert read_labels(pandas.DataFrame(table, columns=["x", "y"])).rows[0] == ("y",)
+    assert read_labels([0, 1, 1]).form == ONE
+
+
+def test_predictions_of_several_labels_have_the_form_that_fit_saw(tiny_bert: Path) -> None:
+    lists = [[label, "watery"] if "water" in text else [label] for text, label in zip(TEXTS, LABELS, strict=True)]
+    binarizer = MultiLabelBinarizer()
+    table = binarizer.fit_transform(lists)
+    of_lists = classifier(tiny_bert, epochs=8).fit(TEXTS, lists)
+    of_table = classifier(tiny_bert, epochs=8).fit(TEXTS, np.hstack([table, np.zeros((24, 1), dtype=int)]))
+    assert of_lists.classes_.tolist() == ["salty", "sandy", "watery"]
+    assert of_table.classes_.tolist() == [0, 1, 2, 3]
+    np.testing.assert_array_equal(of_table.predict_proba(TEXTS)[:, :3], of_lists.predict_proba(TEXTS))
+    assert (of_table.predict_proba(TEXTS)[:, 3] == 0).all()  # no text had this label
+    np.testing.assert_array_equal(binarizer.transform(of_lists.predict(TEXTS)), of_table.predict(TEXTS)[:, :3])
+    assert of_lists.score(TEXTS, lists) == np.mean((of_table.predict(TEXTS)[:, :3] == table).all(1))
+
+
+def test_several_labels_can_be_cross_validated_as_a_table(tiny_bert: Path) -> None:
+    table = np.array([[label == "salty", "water" in text] for text, label in zip(TEXTS, LABELS, strict=True)], int)
+    model = classifier(tiny_bert, validation_fraction=0)
+    for scoring in (None, "f1_micro"):
+        assert np.isfinite(cross_val_score(model, TEXTS, table, cv=2, scoring=scoring, error_score="raise")).all()
+
+
+def test_class_weights_are_given_by_label_in_its_own_type(tiny_bert: Path) -> None:
+    numbers = [7 if label == "salty" else 3 for label in LABELS]
+    rare = TEXTS[:2] + TEXTS[3::2], numbers[:2] + numbers[3::2]  # one text of 13 is a 7
+    plain, balanced, heavy = (
+        classifier(tiny_bert, epochs=2, validation_fraction=0, class_weight=weight).fit(*rare).predict_proba(TEXTS)
+        for weight in (None, "balanced", {7: 100.0})
+    )
+    assert plain[:, 1].mean() < balanced[:, 1].mean() < heavy[:, 1].mean()
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "reason"),
+    [
+        (TEXTS, LABELS[:-1], "X has 24 texts, y 23 labels"),
+        ([], [], "X is empty"),
+        ("one text", ["salty"], "single str"),
+        ({"text": TEXTS}, LABELS, "single dict"),
+        (TEXTS, "salty", "single str"),
+        (TEXTS, None, "single NoneType"),
+        (TEXTS, ["salty"] * 24, "only one class"),
+        ([*TEXTS[:-1], None], LABELS, "text 23 is a NoneType"),
+        (pandas.Series([*TEXTS[:-1], float("nan")]), LABELS, "text 23 is a float"),
+        (np.zeros((24, 3)), LABELS, r"X has shape \(24, 3\)"),
+        (TEXTS, [*LABELS[:-1], None], "label 23 is missing"),
+        (TEXTS, pandas.Series([*LABELS[:-1], None]), "label 23 is missing"),
+        (TEXTS, [float("nan")] * 24, "label 0 is missing"),
+        (TEXTS, [0.5] * 24, "label 0 is the number 0.5; TextRegressor"),
+        (TEXTS, [*LABELS[:-1], 3], "mixes labels of different kinds"),
+        (TEXTS, [*LABELS[:-1], ["salty"]], "mixes lists of labels with single ones"),
+        (TEXTS, [{"a": 1}] * 24, "is a dict, which cannot be a label"),
+        (TEXTS, np.full((24, 2), 7), "does not hold zeros and ones only"),
+        (TEXTS, [[]] * 24, "no text has a label"),
+        (TEXTS[:2], LABELS[:2], "too few to hold some of them out"),
+    ],
+    ids=str,
+)
+def test_wrong_texts_and_labels_are_refused_in_one_line(given: Any, labels: Any, reason: str, tiny_bert: Path) -> None:
+    with pytest.raises(KinfolkError, match=reason) as caught:
+        classifier(tiny_bert).fit(given, labels)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_class_weights_are_refused(tiny_bert: Path) -> None:
+    for weight, labels, reason in (
+        ({"sweet": 2.0}, LABELS, "classes that do not occur: sweet"),
+        ("balance", LABELS, "balanced"),
+        (3.0, LABELS, "balanced"),
+        ("balanced", [[label] for label in LABELS], "several labels"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            classifier(tiny_bert, class_weight=weight).fit(TEXTS, labels)
+
+
+def test_numbers_are_read_and_what_is_none_is_refused(tiny_bert: Path) -> None:
+    for given in ([1, 2], (1.0, 2), np.array([[1], [2]], dtype=np.int16), pandas.Series([1, 2], dtype="Int64")):
+        assert numbers_of(given) == [1.0, 2.0]
+    for wrong in ([1.0, None], [1.0, "2"], [True, 1.0], [1.0, float("inf")], pandas.Series([1, None], dtype="Int64")):
+        with pytest.raises(InputError, match=r"label . is .*, expected a finite number"):
+            numbers_of(wrong)
+    with pytest.raises(InputError, match=r"y has shape \(3, 2\)"):
+        numbers_of(np.zeros((3, 2)))
+    with pytest.raises(InputError, match="X has 24 texts, y 2 labels"):
+        regressor(tiny_bert).fit(TEXTS, [1, 2])
+
+
+def test_errors_on_the_held_out_part_are_in_the_units_of_y(tiny_bert: Path) -> None:
+    small, large = (
+        regressor(tiny_bert).fit(TEXTS, [size * number for number in range(24)]).validation_metrics_
+        for size in (1, 1000)
+    )
+    for name in ("mean_absolute_error", "root_mean_squared_error"):
+        assert large[name] == pytest.approx(1000 * small[name], rel=1e-3)
+    assert large["pearson"] == pytest.approx(small["pearson"], rel=1e-3)
+
+
+def test_nothing_in_gives_nothing_out(tiny_bert: Path) -> None:
+    model = classifier(tiny_bert).fit(TEXTS, LABELS)
+    assert model.predict([]).shape == (0,)
+    assert model.predict_proba([]).shape == (0, 2)
+    assert regressor(tiny_bert).fit(TEXTS, range(24)).predict([]).shape == (0,)

@@ -1,0 +1,81 @@
+"""The loss of translation: shifted targets, both sides packed, equal to a loop of steps and to the reference's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from kinfolk.objectives.translation import Translation, pair_item
+from kinfolk.parts.tokens import pack
+from tiny import close
+from tiny_pairs import SOURCES, TARGETS, both_marians, our_transformer, rows, stepped
+
+CPU = torch.device("cpu")
+ITEMS = [
+    pair_item(source, target, number)
+    for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
+]
+
+
+def test_targets_are_read_shifted_behind_the_start_token() -> None:
+    items = [pair_item([5, 6], [7, 8, 2], 4), pair_item([9], [2], 1)]
+    prepared = Translation(start_id=1).prepare(items, CPU)
+    assert [len(item) for item in items] == [5, 2]
+    assert prepared.tokens.ids.tolist() == [5, 6, 9]
+    assert prepared.tokens.layout.lengths == (2, 1)
+    assert prepared.targets.tolist() == [7, 8, 2, 2]
+    assert prepared.shifted.ids.tolist() == [1, 7, 8, 1]
+    assert prepared.shifted.layout.lengths == (3, 1)
+    assert (prepared.count, prepared.examples) == (4.0, (4, 1))
+
+
+def test_the_loss_is_torch_s_over_all_scores() -> None:
+    model, objective = our_transformer(), Translation(start_id=1, smoothing=0.1)
+    prepared = objective.prepare(ITEMS, CPU)
+    scores = objective.scores(model, prepared)
+    expected = F.cross_entropy(scores, prepared.targets, reduction="sum", label_smoothing=0.1)
+    close(objective.loss(model, prepared), expected)
+
+
+def test_losses_add_whatever_the_batches() -> None:
+    model, objective = our_transformer(), Translation(start_id=1)
+    together = objective.loss(model, objective.prepare(ITEMS, CPU))
+    alone = [objective.loss(model, objective.prepare([item], CPU)) for item in ITEMS]
+    close(together, torch.stack(alone).sum())
+
+
+def test_teacher_forcing_equals_a_loop_of_steps() -> None:
+    model, objective = our_transformer(), Translation(start_id=1, smoothing=0.0)
+    for item in ITEMS:
+        scores = stepped(model, pack([item.ids]), torch.tensor([[1, *item.target[:-1]]]))[0]
+        expected = F.cross_entropy(scores, torch.tensor(item.target), reduction="sum")
+        close(objective.loss(model, objective.prepare([item], CPU)).detach(), expected)
+
+
+def test_the_mean_equals_marian_s_loss(tmp_path: Path) -> None:
+    theirs, ours = both_marians(tmp_path)
+    objective = Translation(ours.config.start_id, smoothing=0.0)
+    prepared = objective.prepare(ITEMS, CPU)
+    sources = prepared.tokens.layout
+    with torch.no_grad():
+        expected = theirs(
+            input_ids=sources.pad(prepared.tokens.ids, fill=29),
+            attention_mask=sources.pad(torch.ones_like(prepared.tokens.ids)),
+            labels=prepared.shifted.layout.pad(prepared.targets, fill=-100),
+        ).loss
+        close(objective.loss(ours, prepared) / prepared.count, expected)
+
+
+def test_gradients_reach_every_weight_and_equal_those_of_the_plain_loss() -> None:
+    model, objective = our_transformer(output_bias=True), Translation(start_id=1)
+    prepared = objective.prepare(ITEMS, CPU)
+    objective.loss(model, prepared).backward()
+    found = {name: weight.grad for name, weight in model.named_parameters()}
+    model.zero_grad()
+    scores = objective.scores(model, prepared)
+    F.cross_entropy(scores, prepared.targets, reduction="sum", label_smoothing=0.1).backward()
+    for name, weight in model.named_parameters():
+        assert found[name] is not None
+        close(found[name], weight.grad)

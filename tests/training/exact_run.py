@@ -1,0 +1,76 @@
+"""A run whose losses depend on nothing but its items: float64, no dropout.
+
+`torchrun exact_run.py MODEL OUTPUT [N]` runs it too; with N, process 1 is killed at the N-th evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from small_runs import examples, settings
+
+import kinfolk
+from kinfolk.jobs.task import TaskOptions
+from kinfolk.jobs.text_task import TextTask
+from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.training.runs import Run
+from kinfolk.training.trainer import Trainer
+
+Judge = Callable[[Model], None]
+
+
+def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda model: None, **changes: Any) -> Trainer:
+    """Train in this process, one of however many; `judge` is called by each of them where it evaluates."""
+    encoder = kinfolk.load(folder, device="cpu")
+    given, held = examples(100), examples(32, seed=1)
+    task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
+    encoder.model.config = replace(encoder.model.config, dropout=0.0, attention_dropout=0.0)
+    model = with_fresh_head(encoder.model, "classify", 2)[0]
+    model = model if single else model.double()
+    material = task.material(encoder.tokenizer, held, encoder.context)
+
+    def evaluate(model: Model) -> tuple[float, dict[str, float]]:
+        judge(model)
+        found = task.judge(model, material).metrics
+        return found["accuracy"], found
+
+    run = Run.open(output, {"of": "small steps"})
+    items = task.material(encoder.tokenizer, given, encoder.context).items
+    chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
+    trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate)
+    try:
+        trainer.train()
+        trainer.load_best()
+    finally:
+        run.close()
+    return trainer
+
+
+def losses(output: Path) -> list[float]:
+    """What the log says."""
+    return [json.loads(line)["loss"] for line in (output / "log.jsonl").read_text().splitlines()]
+
+
+def killer(evaluation: int, rank: int) -> Judge:
+    """Process 1 dies when it comes to that evaluation."""
+    calls = []
+
+    def judge(model: Model) -> None:
+        calls.append(model)
+        if rank == 1 and len(calls) == evaluation:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return judge
+
+
+if __name__ == "__main__":
+    model, output, *evaluation = sys.argv[1:]
+    rank = int(os.environ["RANK"])
+    run(Path(model), Path(output), judge=killer(int(evaluation[0]) if evaluation else 0, rank))

@@ -1,0 +1,165 @@
+"""Several processes train as one does: equal losses, one folder, one decision; and none waits for a dead one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import exact_run
+import pytest
+from exact_run import losses
+from together import together
+
+from kinfolk.checkpoints.tensors import SafetensorsFile
+from kinfolk.models.model import Model
+from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.runs import Run
+
+SCRIPT = Path(exact_run.__file__)
+SHORT: dict[str, Any] = {"epochs": 10 / 13, "evaluations": 2}
+
+
+def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=300
+    )
+
+
+def apart(first: Path, second: Path) -> float:
+    """The largest difference of two runs' losses."""
+    found, expected = losses(first), losses(second)
+    assert len(found) == len(expected)
+    return max(abs(one - other) for one, other in zip(found, expected, strict=True))
+
+
+def shapes(step: Path) -> dict[str, dict[str, tuple[int, ...]]]:
+    """What a checkpoint holds."""
+    files = [SafetensorsFile(path) for path in sorted(step.glob("*.safetensors"))]
+    return {Path(file.where).name: {name: file.shape(name) for name in file.names()} for file in files}
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Fifty steps by one process."""
+    output = tmp_path_factory.mktemp("alone") / "run"
+    exact_run.run(tiny_bert, output)
+    return output
+
+
+def test_torchrun_gives_the_losses_and_the_checkpoints_of_one_process(
+    tiny_bert: Path, alone: Path, tmp_path: Path
+) -> None:
+    ended = torchrun(tiny_bert, tmp_path / "run")
+    assert ended.returncode == 0, ended.stderr
+    assert len(losses(alone)) == 50
+    assert apart(alone, tmp_path / "run") < 1e-9
+    assert shapes(tmp_path / "run" / "step-50") == shapes(alone / "step-50")
+
+
+def test_a_killed_process_ends_torchrun_and_one_process_goes_on(tiny_bert: Path, alone: Path, tmp_path: Path) -> None:
+    ended = torchrun(tiny_bert, tmp_path / "run", 2)
+    assert ended.returncode != 0
+    assert time.time() - (tmp_path / "run" / "log.jsonl").stat().st_mtime < 60
+    assert 10 <= len(losses(tmp_path / "run")) <= 20
+    exact_run.run(tiny_bert, tmp_path / "run")
+    assert apart(alone, tmp_path / "run") < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "changes"),
+    [
+        (2, 1e-9, {"thaw": 0.8, "average": 0.5, "accumulate": 3, "epochs": 2.0}),
+        (3, 1e-9, {"batch_size": 2, "epochs": 0.2}),
+        (2, 1e-6, {"shard": True, "single": True, "average": 0.5, "accumulate": 2}),
+        (3, 1e-9, {"shard": True, "batch_size": 2, "epochs": 0.2, "optimiser": OptimiserSettings(rate=3e-3, freeze=2)}),
+    ],
+    ids=["thawing, averaging, accumulating", "some get nothing", "divided", "divided and frozen, some get nothing"],
+)
+def test_processes_divide_the_work_and_not_the_outcome(
+    tiny_bert: Path, tmp_path: Path, size: int, most: float, changes: dict[str, Any]
+) -> None:
+    whole = SHORT | changes
+    exact_run.run(tiny_bert, tmp_path / "alone", **{name: value for name, value in whole.items() if name != "shard"})
+    ended = together(size, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **whole))
+    assert ended == [""] * size
+    assert apart(tmp_path / "alone", tmp_path / "run") < most
+    last = max((tmp_path / "alone").glob("step-*"))
+    assert shapes(last) == shapes(tmp_path / "run" / last.name)
+
+
+@pytest.mark.parametrize("changes", [{}, {"shard": True}], ids=["whole", "divided"])
+def test_a_run_goes_on_with_another_number_of_processes(
+    tiny_bert: Path, alone: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    def stopped(rank: int) -> None:
+        calls = []
+
+        def judge(model: Model) -> None:
+            calls.append(model)
+            if rank == 1 and len(calls) == 2:
+                signal.raise_signal(signal.SIGTERM)
+
+        exact_run.run(tiny_bert, tmp_path / "run", judge=judge, **changes)
+
+    ended = together(2, tmp_path, stopped)
+    assert [message.split(";")[0] for message in ended] == ["StopSignalError: stopped by SIGTERM"] * 2
+    assert len(losses(tmp_path / "run")) == 20
+    go_on = together(3, tmp_path, lambda rank: stop_at(tiny_bert, tmp_path / "run", evaluation=2))
+    assert [message.split(";")[0] for message in go_on] == ["StopSignalError: stopped by SIGINT"] * 3
+    exact_run.run(tiny_bert, tmp_path / "run")
+    assert apart(alone, tmp_path / "run") < 1e-9
+
+
+def stop_at(model: Path, output: Path, evaluation: int) -> None:
+    calls = []
+
+    def judge(model: Model) -> None:
+        calls.append(model)
+        if len(calls) == evaluation:
+            signal.raise_signal(signal.SIGINT)
+
+    exact_run.run(model, output, judge=judge)
+
+
+def test_a_killed_process_is_noticed_at_once_without_torchrun(tiny_bert: Path, tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        exact_run.run(tiny_bert, tmp_path / "run", judge=exact_run.killer(3, rank), **SHORT | {"evaluations": 5})
+
+    first, second = together(2, tmp_path, work)
+    assert second == "9"
+    assert first.startswith("TrainingError: another process of this run is gone or silent")
+    assert "\n" not in first
+
+
+def test_a_loss_that_is_not_finite_stops_all_of_them(tiny_bert: Path, tmp_path: Path) -> None:
+    steep = {"optimiser": OptimiserSettings(rate=1e300), "clip": None, "warmup": 0.0}
+    ended = together(2, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **SHORT | steep))
+    assert ended[0].startswith("TrainingError: step 2: the loss or its gradient is not a finite number")
+    assert ended[0] == ended[1]
+    assert (tmp_path / "run" / "step-1").exists()
+
+
+def test_what_only_the_first_process_sees_is_told_to_all(tiny_bert: Path, tmp_path: Path) -> None:
+    holder = Run.open(tmp_path / "run", {"of": "small steps"})
+    first, second = together(2, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **SHORT))
+    holder.close()
+    assert f"process {os.getpid()} is training there" in first
+    assert second.startswith(f"TrainingError: process 0 gave up: {tmp_path / 'run'}")
+
+
+def test_processes_with_different_data_refuse_to_train(tmp_path: Path) -> None:
+    first, second = together(2, tmp_path, lambda rank: Run.open(tmp_path / "run", {"seed": 1, "data": str(rank)}))
+    assert first == ""
+    assert second == "InputError: process 1 was given something else than process 0: data"
+
+
+def test_dividing_wants_several_processes(tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="there is only one; start more with torchrun"):
+        exact_run.run(tiny_bert, tmp_path / "run", shard=True)
