@@ -8,8 +8,6 @@ import argparse
 from pathlib import Path
 
 import kinfolk
-from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
 
 SENTENCES = Path(__file__).parent / "data" / "entities.conll"  # a word and its tag per line, a blank line in between
 
@@ -20,9 +18,9 @@ options.add_argument("--epochs", type=float, default=20, help="passes over the d
 given = options.parse_args()
 
 if not (given.output / "model").exists():  # trained once, used many times
-    settings = TrainSettings(epochs=given.epochs, batch_size=8, optimiser=OptimiserSettings(rate=2e-4))
+    how = {"epochs": given.epochs, "batch_size": 8, "rate": 2e-4}
     # crf=True scores the tags of a whole sentence together: no I-PER without a B-PER before it, for example.
-    trained = kinfolk.finetune(given.model, SENTENCES, given.output, task="tag", crf=True, settings=settings)
+    trained = kinfolk.finetune(given.model, SENTENCES, given.output, task="tag", crf=True, **how)
     print(f"F1 of whole names on the held-out sentences: {trained.metrics['f1']:.2f}")
 
 model = kinfolk.load(given.output)

@@ -8,8 +8,6 @@ import argparse
 from pathlib import Path
 
 import kinfolk
-from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
 
 REVIEWS = Path(__file__).parent / "data" / "reviews.csv"  # columns: text, label
 
@@ -21,8 +19,8 @@ given = options.parse_args()
 
 if not (given.output / "model").exists():  # trained once, used many times
     # A tenth of the reviews is held out to choose the best state of the model. Few texts want many small steps.
-    settings = TrainSettings(epochs=given.epochs, batch_size=16, optimiser=OptimiserSettings(rate=1e-4))
-    trained = kinfolk.finetune(given.model, REVIEWS, given.output, settings=settings)
+    how = {"epochs": given.epochs, "batch_size": 16, "rate": 1e-4}
+    trained = kinfolk.finetune(given.model, REVIEWS, given.output, **how)
     print(f"right on the held-out reviews: {trained.metrics['accuracy']:.0%}")
 
 model = kinfolk.load(given.output)

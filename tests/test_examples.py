@@ -13,6 +13,7 @@ from kinfolk.data.conll import read_conll
 from kinfolk.data.labelled import read_examples
 from kinfolk.data.squad import read_squad
 from kinfolk.data.tags import detect_scheme
+from tiny_folders import write_folder
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SAYS = {
@@ -22,12 +23,19 @@ SAYS = {
 }
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model that reads a question beside its text."""
+    folder = tmp_path_factory.mktemp("models") / "small"
+    return write_folder(folder, num_hidden_layers=1, max_position_embeddings=120)
+
+
 @pytest.mark.parametrize("name", SAYS)
 def test_an_example_trains_once_and_uses_what_it_trained(
-    name: str, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script, output = EXAMPLES / f"{name}.py", tmp_path / "out"
-    monkeypatch.setattr(sys, "argv", [str(script), "--model", str(tiny_bert), "--output", str(output), "--epochs", "1"])
+    monkeypatch.setattr(sys, "argv", [str(script), "--model", str(small), "--output", str(output), "--epochs", "1"])
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(script), run_name="__main__")
     assert SAYS[name] in capsys.readouterr().out

@@ -137,7 +137,7 @@ def test_rules_without_meaning_are_refused():
     for wrong in ({"beams": 0}, {"best": 5}, {"stop": "soon"}):
         with pytest.raises(InputError):
             Beam(**wrong)
-    for wrong_penalty in ({"alpha": math.nan}, {"kind": "none"}):
+    for wrong_penalty in ({"alpha": math.nan}, {"alpha": 11.0}, {"kind": "none"}):
         with pytest.raises(InputError):
             Penalty(**wrong_penalty)
 

@@ -96,8 +96,10 @@ def test_the_command_prints_the_table_and_writes_it(command: Command, tiny_bert:
         ({"share": 1.5}, "share above 0"),
         ({"seeds": 0}, "seeds must be at least 1"),
         ({"head": "logistic"}, "head='logistic' is not known"),
+        ({"dev": []}, "none to measure on"),
+        ({"train": []}, "no sentences to train on"),
     ],
 )
 def test_wrong_options_are_told(options: dict[str, object], message: str, tiny_bert: Path) -> None:
     with pytest.raises(InputError, match=message):
-        layers_table(tiny_bert, sentences(4), sentences(2), device="cpu", **options)
+        layers_table(tiny_bert, **({"train": sentences(4), "dev": sentences(2), "device": "cpu"} | options))

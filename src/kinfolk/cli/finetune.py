@@ -70,10 +70,13 @@ def finetune(
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 3.0,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
     rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 5e-5,
-    batch_size: Annotated[int, typer.Option("--batch-size", help="Texts per step.")] = 32,
+    batch_size: Annotated[int, typer.Option("--batch-size", help="Texts per batch.")] = 32,
+    batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", help="Most tokens per batch, as well.")] = None,
+    accumulate: Annotated[int, typer.Option("--accumulate", help="Batches per step; they count as one.")] = 1,
     schedule: Annotated[
         str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
     ] = "linear",
+    warmup: Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")] = 0.1,
     layer_decay: Annotated[float, typer.Option("--layer-decay", help="Rate of a layer over that of the next.")] = 1.0,
     freeze: Annotated[
         int, typer.Option("--freeze", help="1 freezes the embeddings, 2 the first layer too, and so on.")
@@ -84,6 +87,7 @@ def finetune(
     evaluations: Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")] = 4,
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, new weights.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", help="Train with so many seeds, keep the best.")] = 1,
+    shard: Annotated[bool, typer.Option("--shard", help="Under torchrun: divide the weights as well.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUTPUT/tensorboard as well.")] = False,
     max_bad_rows: BadRows = 0,
     json: Json = False,
@@ -92,21 +96,25 @@ def finetune(
     """Train a model on labelled texts, tagged words, questions or choices. After a crash the same command goes on."""
     from kinfolk.jobs.finetune import Watcher
     from kinfolk.jobs.finetune import finetune as train_it
-    from kinfolk.training.optimiser import OptimiserSettings
     from kinfolk.training.trainer import TrainSettings
 
-    optimiser = OptimiserSettings(rate=rate, layer_decay=layer_decay, freeze=freeze)
-    settings = TrainSettings(
+    settings = TrainSettings.make(
         seed=seed,
         epochs=epochs,
         minutes=minutes,
         batch_size=batch_size,
+        batch_tokens=batch_tokens,
+        accumulate=accumulate,
         schedule=schedule,
+        warmup=warmup,
         evaluations=evaluations,
         patience=patience,
         average=average,
         thaw=thaw,
-        optimiser=optimiser,
+        shard=shard,
+        rate=rate,
+        layer_decay=layer_decay,
+        freeze=freeze,
     )
     with training() as step:
         found = train_it(

@@ -15,6 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import AnyExample, Choice, Question, Sentence, fingerprint, numbers_of
@@ -55,7 +56,7 @@ class Repeats:
     first: tuple[tuple[str, str], ...]
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{again} = {before}" for again, before in self.first)
+        shown = ", ".join(f"{PurePath(again).name} = {PurePath(before).name}" for again, before in self.first)
         more = ", …" if self.count > len(self.first) else ""
         return f"{self.count:,} ({shown}{more})" if self.count else "0"
 

@@ -27,7 +27,8 @@ class Watchable(Protocol):
     """The hook for attention: a state that can show where its model looks.
 
     After each step of a `watched` state, `attention` (rows, source positions) says how much each row looked at each
-    token of its source. Sources are padded to the longest of the batch; what stands behind a source's end is ignored.
+    token of its source, in a tensor that later steps leave alone. Sources are padded to the longest of the batch; what
+    stands behind a source's end is ignored.
     """
 
     @property

@@ -26,7 +26,7 @@ from typing import Any
 from kinfolk.data.examples import AnyExample
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey, survey
-from kinfolk.errors import FolderError, InputError, choose
+from kinfolk.errors import FolderError, InputError, choose, first_few
 from kinfolk.jobs.account import Account, over_seeds
 from kinfolk.jobs.card import model_card
 from kinfolk.jobs.loaded import Encoder, load
@@ -95,17 +95,20 @@ def finetune(
     tensorboard: bool = False,
     report: bool = True,
     job: Callable[..., Job] | None = None,
+    **training: Any,
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, tagged sentences, questions or choices.
 
     `model` may be loaded already; it is not changed. `task` is classify, multilabel, regress, tag, answer or choose.
     Without `dev`, a tenth of `train` is held out; an empty list holds nothing out, and the last weights are kept. The
-    same call on the same folder goes on where it stopped; other data or settings are refused. `tensorboard` also
+    same call on the same folder goes on where it stopped; other data or settings are refused. How to train is said by
+    name, as in `epochs=5, rate=1e-4, batch_size=16` (all names: TrainSettings and OptimiserSettings), or by
+    `settings`. `tensorboard` also
     writes the log as TensorBoard reads it; without `report` there is none. `job` is another way to train than `Job`,
     such as that of features.py.
     """
     here = world()
-    settings, output = settings or TrainSettings(), Path(output)
+    settings, output = _settings(settings, training), Path(output)
     watcher = watcher if watcher is not None and here.leads else Watcher()
     if seeds < 1:
         raise InputError("seeds must be at least 1")
@@ -139,6 +142,14 @@ def finetune(
 
     notes += here.lead(keep) or []
     return Finetuned(output, by_seed[best], by_seed, found, work.fresh, notes, results[best].judged)
+
+
+def _settings(given: TrainSettings | None, named: Mapping[str, Any]) -> TrainSettings:
+    if given is None:
+        return TrainSettings.make(**named)
+    if named:
+        raise InputError(f"{first_few(named)}: say it in settings, or leave those out and name them all")
+    return given
 
 
 def _refuse_finished(output: Path) -> None:

@@ -1,7 +1,7 @@
 """Which layers of a frozen encoder serve a tagger best: the table of Devlin et al. 2018 (table 7), for any encoder.
 
 The features of all layers are computed once; then each choice of layers is read out by the same head, once per seed.
-A figure is the best of the evaluations on the dev set, as in the paper, so all are slightly too good in the same way.
+A figure is the best of the evaluations on the dev set, so all of them are slightly too good in the same way.
 """
 
 from __future__ import annotations
@@ -147,6 +147,8 @@ def layers_table(
         raise InputError("seeds must be at least 1, share above 0 and at most 1")
     encoder = model if isinstance(model, Encoder) else load(model, device)
     learned, held = sample(_read(train, label), share), _read(dev, label)
+    if not learned or not held:
+        raise InputError("there are no sentences to train on, or none to measure on")
     numbers = tuple(range(settings.seed, settings.seed + seeds))
     with _workplace(cache) as folder:
         measured = _measured(encoder, learned, held, settings, reading, numbers, folder, watcher or TableWatcher())

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from kinfolk.data.batching import StepPlan
-from kinfolk.errors import InputError, StopSignalError, TrainingError, choose
+from kinfolk.errors import InputError, StopSignalError, TrainingError, choose, nearest
 from kinfolk.objectives.objective import Item, Objective
 from kinfolk.training.distributed import world
 from kinfolk.training.learner import Learner
@@ -71,6 +71,22 @@ class TrainSettings:
                 raise InputError(f"{name} is a share of the run, from 0 to 1")
         if self.shard and self.thaw:
             raise InputError("shard cannot be combined with thaw: what learns is fixed when a model is divided")
+
+    @classmethod
+    def make(cls, **named: Any) -> TrainSettings:
+        """Settings of the run and of its optimiser by name; an unknown name is an error that suggests the nearest.
+
+        >>> TrainSettings.make(epochs=5, rate=1e-4).optimiser.rate
+        0.0001
+        """
+        own = {item.name for item in dataclasses.fields(cls)}
+        theirs = {item.name for item in dataclasses.fields(OptimiserSettings)}
+        for name in named:
+            if name not in own | theirs:
+                raise InputError(f'training has no setting "{name}"{nearest(name, sorted(own | theirs))}')
+        optimiser = {name: value for name, value in named.items() if name in theirs}
+        found = {name: value for name, value in named.items() if name in own}
+        return cls(**({"optimiser": OptimiserSettings(**optimiser)} | found))
 
     def described(self) -> dict[str, Any]:
         """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
