@@ -54,6 +54,19 @@ def test_predictions_keep_every_column_and_add_label_and_probability(
     assert all(0.5 <= float(row["probability"]) <= 1 for row in found)
 
 
+def test_bad_rows_are_named_or_left_out_with_a_note(command: Command, trained: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "salt"}\n{"text": null}\n{"text": "sand"}\n')
+    usual = ("predict", "--model", trained, "--input", source, "--output", tmp_path / "out.csv", "--device", "cpu")
+    ended = command(*usual)
+    assert ended.code == 2
+    assert f'{source}:2: "text" is null' in ended.err
+    ended = command(*usual, "--max-bad-rows", "1")
+    assert ended.code == 0
+    assert "note: 1 bad rows were left out" in ended.err
+    assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
+
+
 def test_evaluation_counts_what_prediction_says(command: Command, trained: Path, table: Path, tmp_path: Path) -> None:
     ended = command("evaluate", "--model", trained, "--input", table, "--json", "--device", "cpu")
     assert ended.code == 0

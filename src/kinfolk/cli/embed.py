@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Column, Device, Model, open_encoder
+from kinfolk.cli.options import AllowPickle, Column, Device, Model, open_encoder, parse_layers
 from kinfolk.cli.progress import working
 
 EXAMPLE = """\
@@ -70,10 +69,3 @@ def count_texts(path: str, column: str | None) -> int | None:
     if path == STDIN or Path(path).is_fifo() or Path(path).is_char_device():
         return None
     return sum(1 for _ in texts)
-
-
-def parse_layers(layers: str | None) -> str | list[int] | None:
-    """`0,6,12` as numbers; names stay names."""
-    if layers is not None and re.fullmatch(r"\d{1,4}(,\d{1,4})*", layers):
-        return [int(number) for number in layers.split(",")]
-    return layers

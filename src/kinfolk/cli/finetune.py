@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder
+from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder, parse_layers
 from kinfolk.cli.output import print_json, print_table, say
 from kinfolk.cli.progress import training, working
 
@@ -67,6 +67,18 @@ def finetune(
         int | None, typer.Option("--window", help="Tokens read at once, at most the model's limit.")
     ] = None,
     stride: Annotated[int | None, typer.Option("--stride", help="Tokens that neighbouring windows share.")] = None,
+    frozen: Annotated[
+        str | None,
+        typer.Option(
+            "--frozen",
+            help="Leave the encoder as it is and train this on its vectors, which are computed once: linear, logistic, "
+            "bilstm, linear-crf or bilstm-crf.",
+        ),
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option("--layers", help="With --frozen: mix (learned weights) or what embed takes."),
+    ] = None,
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 3.0,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
     rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 5e-5,
@@ -116,29 +128,28 @@ def finetune(
         layer_decay=layer_decay,
         freeze=freeze,
     )
+    named: dict[str, Any] = {"text": text, "pair": pair, "label": label, "header": columns(header)}
+    named |= {"class_weights": parse_weights(class_weights), "window": window, "stride": stride}
     with training() as step:
-        found = train_it(
-            model,
-            train,
-            output,
-            dev=dev,
-            task=task,
-            text=text,
-            pair=pair,
-            label=label,
-            header=columns(header),
-            class_weights=parse_weights(class_weights),
-            crf=crf,
-            window=window,
-            stride=stride,
-            max_bad_rows=max_bad_rows,
-            seeds=seeds,
-            device=device,
-            settings=settings,
-            watcher=Watcher(tell_survey, step),
-            tensorboard=tensorboard,
-        )
+        named |= {"max_bad_rows": max_bad_rows, "seeds": seeds, "device": device, "settings": settings}
+        named |= {"dev": dev, "task": task, "watcher": Watcher(tell_survey, step)}
+        if frozen is None:
+            refuse(("--layers", layers), without="--frozen")
+            found = train_it(model, train, output, crf=crf, tensorboard=tensorboard, **named)
+        else:
+            from kinfolk.jobs.features import MIX, fit_features
+
+            refuse(("--crf", crf), ("--tensorboard", tensorboard), ("--freeze", freeze), beside="--frozen")
+            found = fit_features(model, train, output, head=frozen, layers=parse_layers(layers) or MIX, **named)
     show_training(found, json)
+
+
+def refuse(*given: tuple[str, Any], without: str | None = None, beside: str | None = None) -> None:
+    """An option that means nothing here is an error, not a silence."""
+    for name, value in given:
+        if value:
+            why = f"has no meaning without {without}" if without else f"has no meaning beside {beside}"
+            raise typer.BadParameter(why, param_hint=name)
 
 
 def parse_weights(wanted: str | None) -> str | dict[str, float] | None:

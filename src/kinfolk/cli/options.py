@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,3 +26,10 @@ def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -
     from kinfolk.jobs.loaded import load
 
     return load(model, device, allow_pickle)
+
+
+def parse_layers(layers: str | None) -> str | list[int] | None:
+    """`0,6,12` as numbers; names stay names."""
+    if layers is not None and re.fullmatch(r"\d{1,4}(,\d{1,4})*", layers):
+        return [int(number) for number in layers.split(",")]
+    return layers

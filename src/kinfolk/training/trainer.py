@@ -18,6 +18,7 @@ import torch
 
 from kinfolk.data.batching import StepPlan
 from kinfolk.errors import InputError, StopSignalError, TrainingError, choose, nearest
+from kinfolk.machine import give_back
 from kinfolk.objectives.objective import Item, Objective
 from kinfolk.training.distributed import world
 from kinfolk.training.learner import Learner
@@ -36,6 +37,8 @@ from kinfolk.training.timing import (
     steps_that_fit,
     typical,
 )
+
+TRIM_EVERY = 100  # steps; batches differ in size, and memory that fits none of the next ones would pile up
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,8 @@ class Trainer:
                     self._save(improved)
                 if asked:
                     raise StopSignalError(asked)
+                if self.step % TRIM_EVERY == 0:
+                    give_back()
         return notes
 
     def _agreed(self, stop: Stop) -> tuple[int, bool]:
