@@ -46,9 +46,10 @@ def write(name: str, shown: str, found: LayersTable) -> None:
         f"with {HIDDEN} units in each direction reads all pieces of a sentence, and the first piece of a word is "
         f"tagged. {settings.epochs:g} epochs, batches of {settings.batch_size}, AdamW at {settings.optimiser.rate:g}; "
         f"vectors are scaled to a deviation of one. Seeds {', '.join(map(str, found.seeds))}; the interval is "
-        "Student's t over them. Each figure is the best of the evaluations on the dev set. The paper's figures are "
-        "those of Devlin et al. 2018, table 7: BERT base (cased), the whole training set, sentences read in their "
-        "documents, sums weighted.",
+        f"Student's t over them. Each figure is the best of {settings.evaluations} evaluations on the dev set. Rate "
+        "and batch size were chosen on a part of the same dev set, with all-MiniLM-L6-v2 and the sum of the last four. "
+        "The paper's figures are those of Devlin et al. 2018, table 7: BERT base (cased), the whole training set, "
+        "sentences read in their documents, sums weighted.",
         found.markdown(),
         verdict(found),
         "What the mix learned: the share of each layer in per cent, mean over the seeds; layer 0 is the embeddings.",
