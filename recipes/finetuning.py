@@ -22,7 +22,7 @@ from controls import commonest_tag, frozen, majority, nearest_sentence, tfidf, t
 from kinfolk.cli.finetune import tell_survey
 from kinfolk.cli.progress import training
 from kinfolk.data.splits import stratified_split
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_text
 from kinfolk.jobs.finetune import Watcher, finetune
 from kinfolk.jobs.reading import Columns, read_for
@@ -53,6 +53,7 @@ class Training:
     batch_size: int = 32
     evaluations: int = 6
     seeds: int = 1
+    crf: bool = False
 
     def settings(self) -> TrainSettings:
         optimiser = OptimiserSettings(rate=self.rate)
@@ -69,6 +70,7 @@ class Training:
             value = getattr(self.columns, option)
             words += [f"--{option}", shlex.quote(value)] if value is not None else []
         words += ["--header", ",".join(self.columns.header)] if self.columns.header else []
+        words += ["--crf"] * self.crf
         words += ["--rate", f"{self.rate:g}", "--epochs", f"{self.epochs:g}", "--batch-size", str(self.batch_size)]
         words += ["--evaluations", str(self.evaluations)] + (["--seeds", str(self.seeds)] if self.seeds > 1 else [])
         return " ".join(words)
@@ -105,8 +107,10 @@ TRAININGS = {
         {"commonest tag of each word": commonest_tag},
         91.5,
         task="tag",
-        rate=1e-4,
-        epochs=5,
+        rate=1.5e-4,
+        epochs=9,
+        evaluations=9,
+        crf=True,
     ),
     "mrpc": Training(
         "MRPC, paraphrases",
@@ -210,6 +214,7 @@ def train(name: str, model: str) -> None:
             folder,
             dev=None if training_of.dev is None else data_place(training_of.dev),
             task=training_of.task,
+            crf=training_of.crf,
             seeds=training_of.seeds,
             device="cpu",
             settings=training_of.settings(),
@@ -269,7 +274,7 @@ def write(names: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", help="recipes to train first; without names all of them")
+    parser.add_argument("names", nargs="*", choices=[[], *TRAININGS], help="what to train; without names everything")
     parser.add_argument("--only-write", action="store_true", help="train nothing, write what is finished")
     given = parser.parse_args()
     tune()
@@ -277,7 +282,7 @@ def main() -> None:
         for name in [] if given.only_write else given.names or TRAININGS:
             train(name, "demo")
         write([name for name in TRAININGS if (RUNS / name / "model").exists()])
-    except (KinfolkError, KeyError) as error:
+    except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 
 

@@ -14,7 +14,8 @@ SAVED = Path(__file__).parent / "saved"
 
 
 def test_the_public_names_are_these() -> None:
-    assert kinfolk.__all__ == ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "finetune", "load"]
+    classes = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "Translator"]
+    assert kinfolk.__all__ == [*classes, "__version__", "finetune", "load", "train_translator"]
     assert dir(kinfolk) == sorted(kinfolk.__all__)
     assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)
 

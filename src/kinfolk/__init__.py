@@ -17,18 +17,32 @@ from kinfolk.errors import KinfolkError
 if TYPE_CHECKING:
     from kinfolk.jobs.finetune import finetune
     from kinfolk.jobs.loaded import Encoder, load
+    from kinfolk.jobs.train_translator import train_translator
+    from kinfolk.jobs.translator import Translator
     from kinfolk.parts.trace import Trace
     from kinfolk.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
-__all__ = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "__version__", "finetune", "load"]
+__all__ = [
+    "Encoder",
+    "KinfolkError",
+    "Tokenizer",
+    "Trace",
+    "Translator",
+    "__version__",
+    "finetune",
+    "load",
+    "train_translator",
+]
 
 _HOMES = {
     "Encoder": "kinfolk.jobs.loaded",
     "Tokenizer": "kinfolk.text.tokenizer",
     "Trace": "kinfolk.parts.trace",
+    "Translator": "kinfolk.jobs.translator",
     "finetune": "kinfolk.jobs.finetune",
     "load": "kinfolk.jobs.loaded",
+    "train_translator": "kinfolk.jobs.train_translator",
 }
 
 

@@ -58,13 +58,13 @@ def losses(output: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (output / "log.jsonl").read_text().splitlines()]
 
 
-def killer(evaluation: int, rank: int) -> Judge:
-    """Process 1 dies when it comes to that evaluation."""
+def killer(evaluation: int) -> Judge:
+    """The process dies when it comes to that evaluation."""
     calls = []
 
     def judge(model: Model) -> None:
         calls.append(model)
-        if rank == 1 and len(calls) == evaluation:
+        if len(calls) == evaluation:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return judge
@@ -72,5 +72,5 @@ def killer(evaluation: int, rank: int) -> Judge:
 
 if __name__ == "__main__":
     model, output, *evaluation = sys.argv[1:]
-    rank = int(os.environ["RANK"])
-    run(Path(model), Path(output), judge=killer(int(evaluation[0]) if evaluation else 0, rank))
+    dies = evaluation and os.environ["RANK"] == "1"
+    run(Path(model), Path(output), judge=killer(int(evaluation[0]) if dies else 0))

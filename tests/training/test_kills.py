@@ -17,7 +17,8 @@ KILLS = faults("KINFOLK_KILLS", 20)
 
 
 def wait_for_training(lock: Path, child: int) -> None:
-    while not lock.exists() or lock.read_text() != str(child):
+    patience = time.monotonic() + 60
+    while time.monotonic() < patience and not (lock.exists() and lock.read_text() == str(child)):
         time.sleep(0.001)
 
 

@@ -101,7 +101,7 @@ def test_the_confusion_matrix_shows_its_counts(tmp_path: Path) -> None:
 
 
 def test_labels_that_no_font_has_are_numbered_and_none_is_a_formula(tmp_path: Path) -> None:
-    names = report._drawn_labels(WEIRD)
+    names = report.drawn_labels(WEIRD)
     assert names[:3] == ["a|b", "line break", "$x^{$"]
     assert names[4:8] == ["label 5", "label 6", "label 7", "label 8"]
     assert max(map(len, names)) <= 24

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from together import together
 
 from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.models.model import Model
+from kinfolk.training import distributed
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.runs import Run
 
@@ -128,14 +130,36 @@ def stop_at(model: Path, output: Path, evaluation: int) -> None:
     exact_run.run(model, output, judge=judge)
 
 
-def test_a_killed_process_is_noticed_at_once_without_torchrun(tiny_bert: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dying", [0, 1])
+def test_a_killed_process_is_noticed_at_once_without_torchrun(tiny_bert: Path, tmp_path: Path, dying: int) -> None:
     def work(rank: int) -> None:
-        exact_run.run(tiny_bert, tmp_path / "run", judge=exact_run.killer(3, rank), **SHORT | {"evaluations": 5})
+        judge = exact_run.killer(3) if rank == dying else (lambda model: None)
+        exact_run.run(tiny_bert, tmp_path / "run", judge=judge, **SHORT | {"evaluations": 5})
+
+    ended = together(2, tmp_path, work)
+    assert ended[dying] == "9"
+    assert ended[1 - dying].startswith("TrainingError: another process of this run is gone or silent")
+    assert "\n" not in ended[1 - dying]
+
+
+def test_a_silent_process_is_taken_for_lost(tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "SILENCE", timedelta(seconds=5))
+    number = tmp_path / "number"
+
+    def fall_silent(model: Model) -> None:
+        number.write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def work(rank: int) -> None:
+        try:
+            exact_run.run(tiny_bert, tmp_path / "run", judge=fall_silent if rank else lambda model: None, **SHORT)
+        finally:
+            os.kill(int(number.read_text()), signal.SIGKILL)
 
     first, second = together(2, tmp_path, work)
     assert second == "9"
-    assert first.startswith("TrainingError: another process of this run is gone or silent")
-    assert "\n" not in first
+    assert "gone or silent" in first
+    assert "Timed out" in first
 
 
 def test_a_loss_that_is_not_finite_stops_all_of_them(tiny_bert: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ READ = (
     "vocab.txt",
     "merges.txt",
     "*.model",
+    "*.spm",
     "1_Pooling/config.json",
 )
 PICKLES = ("pytorch_model*.bin",)

@@ -25,7 +25,7 @@ from kinfolk.files import inside, parse_json, read_text, reading, require_file, 
 NAME = "kinfolk.json"
 CARD = "README.md"
 FORMAT = 1
-READ_SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".model", ".hdf5"}
+READ_SUFFIXES = {".json", ".safetensors", ".bin", ".pt", ".model", ".spm", ".hdf5"}
 READ_NAMES = {"vocab.txt", "merges.txt"}
 
 

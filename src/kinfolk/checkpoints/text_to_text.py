@@ -19,7 +19,7 @@ from kinfolk.checkpoints.keys import Source, divide, translate
 from kinfolk.checkpoints.tensors import TensorSource, open_tensors
 from kinfolk.errors import ConfigError, WeightsError
 from kinfolk.files import inside, read_object, write_json
-from kinfolk.models.registry import text_to_text
+from kinfolk.models.registry import TEXT_TO_TEXT, text_to_text
 from kinfolk.models.text_to_text import TextToText
 from kinfolk.parts.positions import sinusoids
 
@@ -34,6 +34,12 @@ class TextToTextCheckpoint:
     model: nn.Module
     public: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
+
+
+def is_text_to_text(folder: Path) -> bool:
+    """Does config.json name a model that writes texts?"""
+    path = inside(folder, "config.json")
+    return path.is_file() and str(read_object(path).get("model_type")) in TEXT_TO_TEXT
 
 
 def read_text_to_text(folder: Path, allow_pickle: bool = False) -> TextToTextCheckpoint:

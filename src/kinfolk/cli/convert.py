@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Model, open_encoder
+from kinfolk.cli.options import AllowPickle, Model
 from kinfolk.cli.output import say
 
 EXAMPLE = """\
@@ -22,5 +22,7 @@ def convert(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Write a model folder anew. It holds safetensors, tokenizer.json and a manifest that notices damage."""
-    saved = open_encoder(model, "cpu", allow_pickle).save(output)
+    from kinfolk.jobs.loaded import load
+
+    saved = load(model, "cpu", allow_pickle).save(output)
     say(f"wrote {saved}")

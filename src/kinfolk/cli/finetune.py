@@ -11,6 +11,7 @@ import typer
 from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder, parse_layers
 from kinfolk.cli.output import print_json, print_table, say
 from kinfolk.cli.progress import training, working
+from kinfolk.cli.translate import show_measured
 
 if TYPE_CHECKING:
     from kinfolk.jobs.evaluate import Evaluation
@@ -212,20 +213,36 @@ def predict(
 
 def evaluate(
     model: Model,
-    source: Annotated[Path, typer.Option("--input", help="A labelled file, as for finetune.")],
+    source: Annotated[
+        Path, typer.Option("--input", help="A labelled file, as for finetune; pairs, as for train-translator.")
+    ],
     text: TextColumn = None,
     pair: PairColumn = None,
     label: LabelColumn = None,
     header: Header = None,
+    target: Annotated[
+        Path | None, typer.Option("--target", help="Of a translator: the targets, where --input has sources only.")
+    ] = None,
+    beam: Annotated[int | None, typer.Option("--beam", help="Of a translator: as in translate.", min=1)] = None,
     max_bad_rows: BadRows = 0,
     json: Json = False,
     device: Device = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Measure a trained model on a labelled file: metrics, who is taken for whom, the most confident mistakes."""
-    from kinfolk.jobs.evaluate import evaluate as measure
+    """Measure a trained model on a labelled file: metrics, who is taken for whom, the most confident mistakes.
 
-    encoder = open_encoder(model, device, allow_pickle)
+    A translator is measured on pairs, by BLEU.
+    """
+    from kinfolk.jobs.evaluate import evaluate as measure
+    from kinfolk.jobs.loaded import load
+    from kinfolk.jobs.translator import Translator
+
+    encoder = load(model, device, allow_pickle)
+    if isinstance(encoder, Translator):
+        refuse(("--pair", pair), ("--header", header), beside="a translator")
+        show_measured(encoder, source, target, (text, label), beam, max_bad_rows, json)
+        return
+    refuse(("--target", target), ("--beam", beam), without="a translator")
     found = measure(encoder, source, text, pair, label, columns(header), max_bad_rows)
     print_json(asdict(found)) if json else show_evaluation(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,7 +12,14 @@ from kinfolk.cli.output import print_json, print_table, visible
 from kinfolk.errors import FolderError
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.info import FolderInfo, PresetInfo, Relative, Sizes
+    from kinfolk.jobs.info import (
+        FolderInfo,
+        PresetInfo,
+        Relative,
+        Sizes,
+        TextToTextFolderInfo,
+        TextToTextPresetInfo,
+    )
 
 EXAMPLE = """\
 Example:
@@ -60,20 +67,39 @@ def tree(family: list[Relative], parent: str | None = None, indent: str = "") ->
     return rows
 
 
-def show_preset(preset: PresetInfo) -> None:
+def show_preset(preset: PresetInfo | TextToTextPresetInfo) -> None:
     """Name and value, one line each."""
-    show_pairs(
-        {
-            "model": preset.name,
-            "family": preset.family,
-            **size_lines(preset.sizes),
-            "parameters": f"{preset.parameters:,} (published: {preset.published})",
-        }
-    )
+    from kinfolk.jobs.info import PresetInfo
+
+    sizes = size_lines(preset.sizes) if isinstance(preset, PresetInfo) else setting_lines(preset.settings)
+    published = f" (published: {preset.published})" if preset.published else ""
+    pairs = {"model": preset.name, "family": preset.family, **sizes}
+    show_pairs(pairs | {"parameters": f"{preset.parameters:,}{published}"})
 
 
-def show_folder(folder: FolderInfo) -> None:
+def show_folder(folder: FolderInfo | TextToTextFolderInfo) -> None:
     """Name and value, one line each."""
+    from kinfolk.jobs.info import FolderInfo
+
+    if isinstance(folder, FolderInfo):
+        show_encoder(folder)
+        return
+    tokens = {folder.source_tokens, folder.target_tokens}
+    counts = f"{folder.source_tokens:,}" + (f" and {folder.target_tokens:,}" if len(tokens) > 1 else "")
+    pairs = {"folder": folder.folder, "family": folder.family, **setting_lines(folder.settings)}
+    pairs |= {"parameters": f"{folder.parameters:,}", "tokenizer": f"{folder.tokenizer}, {counts} tokens"}
+    show_pairs(pairs | {"manifest": folder.manifest})
+
+
+def setting_lines(settings: dict[str, Any]) -> dict[str, str]:
+    """Settings under their names in words."""
+    return {
+        name.replace("_", " "): f"{value:,}" if type(value) is int else str(value) for name, value in settings.items()
+    }
+
+
+def show_encoder(folder: FolderInfo) -> None:
+    """The folder of an encoder."""
     recipe = folder.recipe
     steps = "none" if recipe is None else f"{recipe.pool} pooling" + ", unit length" * recipe.normalize
     if recipe is not None and recipe.max_length:

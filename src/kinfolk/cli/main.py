@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from kinfolk import __version__
-from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, search, tokenize
+from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, search, tokenize, translate
 from kinfolk.cli.output import say
 from kinfolk.errors import KinfolkError, StopSignalError
 
@@ -68,6 +68,9 @@ add("finetune", finetune.finetune, finetune.FINETUNE_EXAMPLE, computes=True)
 add("predict", finetune.predict, finetune.PREDICT_EXAMPLE, computes=True)
 add("evaluate", finetune.evaluate, finetune.EVALUATE_EXAMPLE, computes=True)
 add("layers-table", layers_table.layers_table, layers_table.EXAMPLE, computes=True)
+add("train-translator", translate.train_translator, translate.TRAIN_EXAMPLE, computes=True)
+add("translate", translate.translate, translate.TRANSLATE_EXAMPLE, computes=True)
+add("align", translate.align, translate.ALIGN_EXAMPLE, computes=True)
 add("tokenize", tokenize.tokenize, tokenize.EXAMPLE, computes=False)
 add("info", info.info, info.EXAMPLE, computes=False)
 add("convert", convert.convert, convert.EXAMPLE, computes=False)

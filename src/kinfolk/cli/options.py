@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from kinfolk.jobs.loaded import Encoder
+    from kinfolk.jobs.translator import Translator
 
 Model = Annotated[str, typer.Option("--model", help='Model folder, hub name, or "demo".', show_default=False)]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
@@ -23,9 +24,16 @@ Column = Annotated[
 
 def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -> Encoder:
     """The model that the options ask for."""
-    from kinfolk.jobs.loaded import load
+    from kinfolk.jobs.loaded import load_encoder
 
-    return load(model, device, allow_pickle)
+    return load_encoder(model, device, allow_pickle)
+
+
+def open_translator(model: str, device: str = "auto", allow_pickle: bool = False) -> Translator:
+    """The same for a model that writes texts."""
+    from kinfolk.jobs.loaded import load_translator
+
+    return load_translator(model, device, allow_pickle)
 
 
 def parse_layers(layers: str | None) -> str | list[int] | None:

@@ -78,20 +78,20 @@ def training_told(account: Account) -> str:
         ("steps", f"{steps:,}{took}" + (" in all" if len(seeds) > 1 else "")),
         ("seeds", ", ".join(map(str, seeds))),
         *([("kept", f"seed {account.best}, step {best['step']:,}")] if best else []),
-        *_settings_told(account.settings).items(),
+        *settings_told(account.settings).items(),
         *_task_told(account.task).items(),
-        ("machine", _machine(account.model.device)),
+        ("machine", machine_told(account.model.device)),
         ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
         ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
     ]
     return table(("", ""), rows, LONGEST_SETTING)
 
 
-def _settings_told(settings: TrainSettings) -> dict[str, str]:
-    """Settings that were on, in words; the seed is told elsewhere."""
+def settings_told(settings: TrainSettings) -> dict[str, str]:
+    """Settings that were on, in words; the seed and the number of steps are told elsewhere."""
     found: dict[str, Any] = dataclasses.asdict(settings)
     found |= found.pop("optimiser")
-    hidden = ("seed", "epochs") if settings.minutes is not None else ("seed", "minutes")
+    hidden = ["seed", "steps", *(["epochs"] if settings.minutes is not None or settings.steps is not None else [])]
     shown = {name: value for name, value in found.items() if name not in hidden and value not in (None, 0, False)}
     told = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in shown.items()}
     return {name.replace("_", " "): value for name, value in told.items()}
@@ -105,7 +105,7 @@ def _task_told(task: Task) -> dict[str, str]:
     return {"class weights": told} if told else {}
 
 
-def _machine(device: torch.device) -> str:
+def machine_told(device: torch.device) -> str:
     """What it ran on; no name by which the machine is known to others."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

@@ -29,7 +29,7 @@ from kinfolk.data.survey import Survey, survey
 from kinfolk.errors import FolderError, InputError, choose, first_few
 from kinfolk.jobs.account import Account, over_seeds
 from kinfolk.jobs.card import model_card
-from kinfolk.jobs.loaded import Encoder, load
+from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.jobs.reading import READERS, Columns, read_for
 from kinfolk.jobs.report import write_report
 from kinfolk.jobs.task import Judged, Task, TaskOptions, Windows
@@ -113,8 +113,8 @@ def finetune(
     if seeds < 1:
         raise InputError("seeds must be at least 1")
     choose("task", task, READERS)
-    _refuse_finished(output)
-    encoder = model if isinstance(model, Encoder) else load(model, device)
+    refuse_finished(output)
+    encoder = model if isinstance(model, Encoder) else load_encoder(model, device)
     columns = Columns(text, pair, label, header)
     learned, bad = _read(train, task, columns, max_bad_rows)
     if dev is None:
@@ -152,7 +152,8 @@ def _settings(given: TrainSettings | None, named: Mapping[str, Any]) -> TrainSet
     return given
 
 
-def _refuse_finished(output: Path) -> None:
+def refuse_finished(output: Path) -> None:
+    """A run that came to its end is not begun again."""
     if (output / "model").exists():
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
 
@@ -224,7 +225,7 @@ class Job:
         self.encoder, self.task, self.settings, self.folder = encoder, task, settings, folder
         self.material = task.material(encoder.tokenizer, learned, encoder.context)
         self.held = task.material(encoder.tokenizer, held, encoder.context)
-        self.data = _hash([[_told(example) for example in side] for side in (learned, held)])
+        self.data = content_hash([[_told(example) for example in side] for side in (learned, held)])
         self.start = weights_hash(encoder.model)
         self.places = [example.where for example in learned]
         self.fresh = self.fresh_model(settings.seed)[1]
@@ -266,7 +267,7 @@ class Job:
             "family": model.family.name,
             "config": dataclasses.asdict(model.config),
             "start": self.start,
-            "tokenizer": _hash(self.encoder.tokenizer.to_json()),
+            "tokenizer": content_hash(self.encoder.tokenizer.to_json()),
             "data": self.data,
         }
 
@@ -299,7 +300,8 @@ def _account(job: Job, results: Mapping[int, Result], best: int, found: Survey, 
     )
 
 
-def _hash(content: Any) -> str:
+def content_hash(content: Any) -> str:
+    """SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
-from kinfolk.errors import FolderError
-from kinfolk.models.model import EncoderConfig, count_parameters
-from kinfolk.models.registry import families, preset
+from kinfolk.checkpoints.text_to_text import is_text_to_text, read_text_to_text
+from kinfolk.errors import FolderError, InputError, nearest
+from kinfolk.models.model import EncoderConfig, Family, count_parameters
+from kinfolk.models.registry import (
+    families,
+    preset,
+    text_to_text,
+    text_to_text_families,
+    text_to_text_preset,
+)
+from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
+from kinfolk.text.pairs import TranslationTokenizer, load_pair
 from kinfolk.text.tokenizer import Tokenizer
 
 
@@ -66,20 +76,62 @@ class FolderInfo:
     manifest: str
 
 
+@dataclass(frozen=True)
+class TextToTextPresetInfo:
+    """The same for a model that turns a text into a text; families differ in their settings. "" is not published."""
+
+    name: str
+    family: str
+    settings: dict[str, Any]
+    parameters: int
+    published: str
+
+
+@dataclass(frozen=True)
+class TextToTextInfo:
+    """A model that turns a text into a text, with its tokenizer."""
+
+    family: str
+    settings: dict[str, Any]
+    parameters: int
+    tokenizer: str
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True)
+class TextToTextFolderInfo(TextToTextInfo):
+    """The folder of such a model."""
+
+    folder: str
+    manifest: str
+
+
+Info = Relative | PresetInfo | FolderInfo | TextToTextPresetInfo | TextToTextInfo
+
+
 def relatives() -> list[Relative]:
     """All families, parents first."""
+    everyone: list[TextToText | Family] = [*text_to_text_families(), *families()]
     return [
         Relative(found.name, found.title, found.parent, found.idea, found.paper, list(found.presets))
-        for found in families()
+        for found in everyone
     ]
 
 
-def describe_preset(name: str) -> PresetInfo:
+def describe_preset(name: str) -> PresetInfo | TextToTextPresetInfo:
     """A published model by its public name; nothing is downloaded.
 
     >>> describe_preset("bert-base-uncased").parameters
     109482240
     """
+    listed = [known for relative in relatives() for known in relative.presets]
+    if name not in listed:
+        raise InputError(f'no preset is called "{name}"{nearest(name, listed)}')
+    if any(name in relative.presets for relative in text_to_text_families()):
+        writer, settings = text_to_text_preset(name)
+        count = count_text_to_text(writer, settings.config)
+        return TextToTextPresetInfo(name, writer.title, settings_of(settings.config), count, settings.published)
     family, found = preset(name)
     parameters = count_parameters(family, found.config, pooler=family.has_pooler)
     return PresetInfo(name, family.title, sizes_of(found.config), parameters, found.published)
@@ -91,8 +143,29 @@ def sizes_of(config: EncoderConfig) -> Sizes:
     return Sizes(config.layers, config.width, config.heads, config.inner_width, context, config.vocabulary_size)
 
 
-def describe_folder(folder: Path, allow_pickle: bool = False) -> FolderInfo:
+def settings_of(config: TextToTextConfig) -> dict[str, Any]:
+    """What a config says, but for the ids of special tokens."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if not name.endswith("_id")}
+
+
+def describe_text_to_text(model: Any, tokenizer: TranslationTokenizer) -> TextToTextInfo:
+    """A loaded model that turns a text into a text."""
+    config: TextToTextConfig = model.config
+    return TextToTextInfo(
+        family=text_to_text(config.model_type).title,
+        settings=settings_of(config),
+        parameters=sum(weight.numel() for weight in model.parameters()),
+        tokenizer=type(tokenizer).__name__,
+        source_tokens=tokenizer.source_size,
+        target_tokens=tokenizer.target_size,
+    )
+
+
+def describe_folder(folder: Path, allow_pickle: bool = False) -> FolderInfo | TextToTextFolderInfo:
     """A model folder, read as `load` would read it, except that a damaged manifest is told and not raised."""
+    if is_text_to_text(folder):
+        found = describe_text_to_text(read_text_to_text(folder, allow_pickle).model, load_pair(folder))
+        return TextToTextFolderInfo(**dataclasses.asdict(found), folder=str(folder), manifest=manifest_state(folder))
     model = read_checkpoint(folder, allow_pickle).model
     tokenizer = Tokenizer.load(folder, model.family.name)
     heads = {name: sum(weight.numel() for weight in head.parameters()) for name, head in model.heads.items()}
@@ -118,6 +191,6 @@ def manifest_state(folder: Path) -> str:
         return f"damaged: {error}"
 
 
-def as_json(found: Relative | PresetInfo | FolderInfo) -> dict[str, object]:
+def as_json(found: Info) -> dict[str, object]:
     """A record as plain data."""
     return dataclasses.asdict(found)

@@ -23,7 +23,7 @@ from kinfolk.jobs.feature_cache import Report, features_of
 from kinfolk.jobs.features import MIX, TAG_HEADS, FeatureJob, Reading
 from kinfolk.jobs.features import SETTINGS as USUAL
 from kinfolk.jobs.finetune import Result, Watcher
-from kinfolk.jobs.loaded import Encoder, load
+from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.jobs.markdown import table
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.jobs.task import TaskOptions
@@ -145,7 +145,7 @@ def layers_table(
     reading = Reading(MIX, choose("head", head, TAG_HEADS), hidden=hidden)
     if seeds < 1 or not 0 < share <= 1:
         raise InputError("seeds must be at least 1, share above 0 and at most 1")
-    encoder = model if isinstance(model, Encoder) else load(model, device)
+    encoder = model if isinstance(model, Encoder) else load_encoder(model, device)
     learned, held = sample(_read(train, label), share), _read(dev, label)
     if not learned or not held:
         raise InputError("there are no sentences to train on, or none to measure on")

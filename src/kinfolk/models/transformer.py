@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -203,10 +203,12 @@ BIG = TransformerConfig(width=1024, heads=16, inner_width=4096, dropout=0.3)
 SMALL = TransformerConfig(
     vocabulary_size=8_000, width=256, encoder_layers=3, decoder_layers=3, heads=4, inner_width=1024
 )
+TINY = replace(SMALL, vocabulary_size=2_000, width=128, encoder_layers=2, decoder_layers=2, inner_width=512)
 PRESETS = {
     "transformer-base": TextToTextPreset(TransformerConfig(), "65M"),
     "transformer-big": TextToTextPreset(BIG, "213M"),
     "transformer-small": TextToTextPreset(SMALL, ""),
+    "transformer-tiny": TextToTextPreset(TINY, ""),
 }
 
 FAMILY = TextToText(

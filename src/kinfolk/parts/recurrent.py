@@ -1,7 +1,7 @@
 """Recurrence over packed batches: torch's RNN, LSTM and GRU kernels, without padding.
 
     rnn    h_t = tanh(W x_t + U h_(t-1) + b)
-    gru    h_t = (1 - z) n + z h_(t-1),     z and n from x_t and h_(t-1)
+    gru    h_t = (1 - z) n + z h_(t-1),     z and n from x_t and h_(t-1); n = tanh(W x_t + r (U h_(t-1) + b) + a)
     lstm   c_t = f c_(t-1) + i g,  h_t = o tanh(c_t),     i, f, g, o from x_t and h_(t-1)
 
 The kernels want their rows step by step, the longest sequences first: all first tokens, then all second ones. Our rows
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -70,13 +71,42 @@ class Recurrent(nn.Module):
         between = dropout if layers > 1 else 0.0
         self.cells = KINDS[kind](width, hidden, layers, dropout=between, bidirectional=bidirectional)
 
+    def start(self, sequences: int, like: Tensor) -> State:
+        """Zeros, on the device and in the type of `like`."""
+        cells = self.cells
+        shape = (cells.num_layers * (1 + cells.bidirectional), sequences, cells.hidden_size)
+        return tuple(like.new_zeros(shape) for _ in range(2 if self.kind == "lstm" else 1))
+
     def forward(self, vectors: Tensor, layout: Layout, state: State | None = None) -> tuple[Tensor, State]:
-        """`state` is where each sequence begins (zeros without it). Every sequence must have a token."""
+        """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
+        if 0 in layout.lengths:
+            return self._beside_empty(
+                vectors, layout, self.start(layout.sequences, vectors) if state is None else state
+            )
         steps = Steps.of(layout)
         given = PackedSequence(vectors[steps.order], steps.sizes, steps.sorted, steps.unsorted)
-        start = state[0] if state is not None and self.kind != "lstm" else state
-        found, end = self.cells(given, start)
-        return found.data[steps.back], end if isinstance(end, tuple) else (end,)
+        found, end = self._run(given, state)
+        return found.data[steps.back], end
+
+    def step(self, vectors: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""
+        assert not self.cells.bidirectional, "a text cannot be written from both ends"
+        found, end = self._run(vectors.unsqueeze(0), state)
+        return found[0], end
+
+    def _run(self, given: Any, state: State | None) -> tuple[Any, State]:
+        found, end = self.cells(given, state[0] if state is not None and self.kind != "lstm" else state)
+        return found, end if isinstance(end, tuple) else (end,)
+
+    def _beside_empty(self, vectors: Tensor, layout: Layout, state: State) -> tuple[Tensor, State]:
+        """The kernels know no empty sequences: the others run without them. Empty ones have no rows to take out."""
+        lengths = tuple(length for length in layout.lengths if length)
+        if not lengths:
+            return vectors.new_zeros(0, self.output_width), state
+        numbers = [number for number, length in enumerate(layout.lengths) if length]
+        rows = torch.tensor(numbers, device=layout.device)
+        found, end = self(vectors, Layout(lengths, layout.device), tuple(piece[:, rows] for piece in state))
+        return found, tuple(piece.index_copy(1, rows, new) for piece, new in zip(state, end, strict=True))
 
 
 @dataclass(frozen=True)
@@ -97,7 +127,6 @@ class Steps:
     def of(cls, layout: Layout) -> Steps:
         lengths = np.array(layout.lengths, dtype=np.int64)
         assert len(lengths), "there is no batch of no sequences"
-        assert lengths.min() > 0, "a sequence without tokens has no last state"
         by_length = np.argsort(-lengths, kind="stable")
         ranks = np.argsort(by_length)
         owners = np.repeat(np.arange(len(lengths)), lengths)

@@ -28,8 +28,8 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
     label. `classes_` are the labels in sorted order, and predictions have the labels' own type. Thresholds for several
     labels are tuned on the held-out part.
 
-    `class_weight` is "balanced" or a weight by label. The other parameters are those of TextLearner. (For
-    cross-validation scikit-learn itself wants several labels as a table, see its MultiLabelBinarizer.)
+    `class_weight` is "balanced" or a weight by label. The other parameters are explained in `TextLearner`
+    (learner.py). For cross-validation scikit-learn itself wants several labels as a table: see its MultiLabelBinarizer.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey
 from kinfolk.errors import DataError, InputError, StopSignalError
 from kinfolk.jobs.finetune import Watcher, finetune
-from kinfolk.jobs.loaded import Encoder, load
+from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder
 from kinfolk.training.optimiser import OptimiserSettings
@@ -89,7 +89,7 @@ class TextLearner(CarriesEncoder):
             except StopSignalError as stop:
                 signal.raise_signal(stop.number)  # the folder is gone, so there is nothing to go on with
                 raise
-            self.encoder_ = dataclasses.replace(load(found.folder, self.device), name=str(self.model))
+            self.encoder_ = dataclasses.replace(load_encoder(found.folder, self.device), name=str(self.model))
         self.validation_metrics_ = dict(found.metrics)
         self.notes_ = list(found.notes)
         if self.verbose:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from kinfolk.errors import InputError
 from kinfolk.files import reading
-from kinfolk.jobs.loaded import Encoder, load, pick_device
+from kinfolk.jobs.loaded import Encoder, load_encoder, pick_device
 
 CACHED_MODELS = 2
 
 
 def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:
-    """As `kinfolk.load`, but a model that is still in memory is used again, unless a file of its folder has changed.
+    """As `load_encoder`, but a model that is still in memory is used again, unless a file of its folder has changed.
 
     The last two models are kept; `forget_models()` lets them go.
     """
@@ -28,7 +28,7 @@ def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) 
 
 @lru_cache(maxsize=CACHED_MODELS)
 def _load_once(name: str, device: str, allow_pickle: bool, stamp: tuple[object, ...]) -> Encoder:
-    return load(name, device, allow_pickle)
+    return load_encoder(name, device, allow_pickle)
 
 
 forget_models = _load_once.cache_clear

@@ -25,7 +25,7 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
 
     X holds texts, or pairs of texts (tuples of two, or two columns), y a number for each. Numbers of any size are
     learned alike: training sees them with mean 0 and deviation 1, and the last layer is scaled back afterwards, so that
-    `encoder_` speaks in y's own units. The parameters are those of TextLearner.
+    `encoder_` speaks in y's own units. The parameters are explained in `TextLearner` (learner.py).
     """
 
     def __init__(

@@ -28,7 +28,8 @@ class TextTagger(TextLearner):
     others, such as parts of speech, stay as they are. With `crf` whole sentences are scored, not words one by one.
     `classes_` are the tags in sorted order.
 
-    `class_weight` is "balanced" or a weight by tag. The other parameters are those of TextLearner.
+    `class_weight` is "balanced" or a weight by tag. The other parameters are explained in `TextLearner`
+    (learner.py).
     """
 
     def __init__(

@@ -96,15 +96,28 @@ class MarianTokenizer:
 
     def source_offsets(self, text: str) -> list[Offset]:
         """Characters (start, end) of each token of `encode_source(text)`; the end is an empty place after the text."""
-        offsets: list[Offset] = []
-        for start, part, whole in self._parts(text):
-            found = [(0, len(part))] if whole else self._source.offsets(part)
-            offsets += [(start + first, start + last) for first, last in found]
+        offsets = self._offsets(text, self._source)
         return [*offsets, (len(text), len(text))] if offsets else []
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text in the target language that ids stand for; special tokens are left out."""
-        pieces = (self._piece(int(number)) for number in ids if int(number) not in self._silent)
+    def target_offsets(self, text: str) -> list[Offset]:
+        """Characters (start, end) of each token of `encode_target(text)`; the end is an empty place after the text."""
+        return [*self._offsets(text, self._target), (len(text), len(text))]
+
+    def _offsets(self, text: str, engine: Engine) -> list[Offset]:
+        offsets: list[Offset] = []
+        for start, part, whole in self._parts(text):
+            found = [(0, len(part))] if whole else engine.offsets(part)
+            offsets += [(start + first, start + last) for first, last in found]
+        return offsets
+
+    def decode(self, ids: Iterable[int], unknown: str = "") -> str:
+        """The text in the target language that ids stand for.
+
+        Special tokens are left out, and unknown ones read as `unknown`.
+        """
+        numbers = (int(number) for number in ids)
+        kept = (number for number in numbers if number not in self._silent or (unknown and number == self.unknown_id))
+        pieces = (unknown if number == self.unknown_id else self._piece(number) for number in kept)
         return self._target.join(filter(None, pieces)).replace("▁", " ").strip()
 
     def _piece(self, number: int) -> str:

@@ -57,8 +57,11 @@ class TranslationTokenizer(Protocol):
     def source_offsets(self, text: str) -> list[Offset]:
         """Characters (start, end) of each token of `encode_source(text)`; the end is an empty place after the text."""
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of a translation; special tokens are left out."""
+    def target_offsets(self, text: str) -> list[Offset]:
+        """Characters (start, end) of each token of `encode_target(text)`; the end is an empty place after the text."""
+
+    def decode(self, ids: Iterable[int], unknown: str = "") -> str:
+        """The text of a translation; special tokens are left out, and unknown ones read as `unknown`."""
 
     def save(self, folder: str | Path) -> None:
         """Write a folder for `load_pair`."""
@@ -115,9 +118,18 @@ class PairTokenizer:
         offsets = self.source.encode(text, specials=False).offsets
         return [*offsets, (len(text), len(text))] if offsets else []
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """The text of a translation; special tokens are left out."""
-        return self.target.decode(ids)
+    def target_offsets(self, text: str) -> list[Offset]:
+        """Characters (start, end) of each token of `encode_target(text)`; the end is an empty place after the text."""
+        return [*self.target.encode(text, specials=False).offsets, (len(text), len(text))]
+
+    def decode(self, ids: Iterable[int], unknown: str = "") -> str:
+        """The text of a translation; special tokens are left out, and unknown ones read as `unknown`."""
+        numbers, own = [int(number) for number in ids], self.unknown_id
+        if not unknown or own not in numbers:
+            return self.target.decode(numbers)
+        silent = self.target.special_ids - {own}
+        shown = self.target.decode([number for number in numbers if number not in silent], skip_specials=False)
+        return shown.replace(self.target.token_of(own), unknown)
 
 
 def learn_pair(

@@ -3,7 +3,8 @@
 torchrun starts them and tells each its number through the environment; torch's process groups carry what they say.
 Process 0 leads: it alone touches the folder of the run, and where processes could differ (a clock, the last bit of a
 metric) all do as it says. A process that dies closes its connections, which the others notice at once; one that only
-falls silent is noticed by the time-out. Nothing is pickled: what is said is numbers, JSON and tensors.
+falls silent is noticed by the time-out. While process 0 does what only it does, which may take long, the others ask the
+store of torchrun for its word. Nothing is pickled: what is said is numbers, JSON and tensors.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import distributed_c10d
 
 from kinfolk.checkpoints.header import DTYPE_NAMES, DTYPES
 from kinfolk.errors import KinfolkError, TrainingError
 
-SILENCE = timedelta(minutes=5)  # between two steps; a process that takes longer is taken for lost
-PATIENCE = timedelta(days=1)  # while process 0 writes, or evaluates on a slower machine than the others
+SILENCE = timedelta(minutes=5)  # where all should be at the same point; a process that takes longer is lost
+PATIENCE = timedelta(days=1)  # for what only process 0 does
+SECONDS_BETWEEN_QUESTIONS = 0.02
 TOLD_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 T = TypeVar("T")
 
@@ -36,8 +41,9 @@ class World:
 
     rank: int = 0
     size: int = 1
-    group: Any = None  # for the talk between steps
-    patient: Any = None  # for waiting until process 0 has done something that only it does
+    group: Any = None  # of torch's, for the talk on the processors
+    store: Any = None  # of torchrun's, where process 0 leaves its word
+    numbers: Iterator[int] = field(default_factory=count)  # of its words
 
     @property
     def leads(self) -> bool:
@@ -63,13 +69,19 @@ class World:
         """What process 0 gives, as JSON knows it; what the others give is ignored."""
         if self.size == 1:
             return content
-        text = json.dumps(content).encode() if self.leads else b""
-        size = torch.tensor([len(text)])
+        name, end = f"word-{next(self.numbers)}", time.monotonic() + PATIENCE.total_seconds()
         with contact():
-            dist.broadcast(size, 0, self.patient)
-            letters = bytearray(text) if self.leads else bytearray(int(size))
-            dist.broadcast(torch.frombuffer(letters, dtype=torch.uint8), 0, self.patient)
-        return json.loads(letters)
+            if self.leads:
+                self.store.set(name, json.dumps(content))
+            while not self.store.check([name]):
+                if time.monotonic() > end:
+                    raise TrainingError(f"process 0 said nothing for {PATIENCE}")
+                time.sleep(SECONDS_BETWEEN_QUESTIONS)
+            found = json.loads(self.store.get(name))
+            self.most([0])  # all have read it
+            if self.leads:
+                self.store.delete_key(name)
+        return found
 
     def share_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Process 0's tensors, by name; what the others give is ignored."""
@@ -82,7 +94,7 @@ class World:
             if self.leads:
                 tensor.copy_(tensors[name])
             with contact():
-                dist.broadcast(tensor, 0, self.patient)
+                dist.broadcast(tensor, 0, self.group)
             found[name] = tensor
         return found
 
@@ -133,8 +145,9 @@ def _join() -> World:
             dist.init_process_group(backend, timeout=SILENCE)
         atexit.register(dist.destroy_process_group)
     with contact():
-        groups = [dist.new_group(backend="gloo", timeout=limit) for limit in (SILENCE, PATIENCE)]
-    return World(dist.get_rank(), dist.get_world_size(), *groups)
+        group = dist.new_group(backend="gloo", timeout=SILENCE)
+    store = distributed_c10d.PrefixStore("kinfolk", distributed_c10d._get_default_store())
+    return World(dist.get_rank(), dist.get_world_size(), group, store)
 
 
 @contextmanager
@@ -146,7 +159,8 @@ def contact() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if not isinstance(error, dist.DistError) and not any(name in reason for name in ("gloo", "NCCL")):
             raise
+        told = reason.partition("] ")[2] if reason.startswith("[") else reason  # without the place in torch's source
         raise TrainingError(
-            f"another process of this run is gone or silent ({reason[:160]}); its own message says why; "
+            f"another process of this run is gone or silent ({told[:120]}); its own message says why; "
             "the same command goes on from the last checkpoint"
         ) from None

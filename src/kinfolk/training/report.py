@@ -54,7 +54,7 @@ def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
     _name_axes(upper, right, lower, runs)
     if runs:  # below the picture, where no line runs
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=11)
-    _write(figure, path)
+    write_figure(figure, path)
 
 
 def _told(name: str, entries: Entries) -> str:
@@ -143,7 +143,7 @@ def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], pa
     figure = Figure(figsize=(4.5 + 0.4 * size, 3.5 + 0.4 * size), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.subplots()
     shades = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    names = _drawn_labels(labels)
+    names = drawn_labels(labels)
     turn: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if size > 2 else {}
     # A dollar sign in a label is no formula.
     axes.set_xticks(range(size), names, parse_math=False, **turn)
@@ -152,7 +152,7 @@ def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], pa
     axes.set_ylabel("the truth", fontsize=12)
     _write_counts(axes, counts, shares)
     figure.colorbar(shades, ax=axes, label="share of the row", shrink=0.7, aspect=30)
-    _write(figure, path)
+    write_figure(figure, path)
     return True
 
 
@@ -164,13 +164,13 @@ def _write_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
             axes.text(column, row, _short(int(count)), ha="center", va="center", color=colour, fontsize=letters)
 
 
-def _drawn_labels(labels: Sequence[str]) -> list[str]:
+def drawn_labels(labels: Sequence[str], what: str = "label") -> list[str]:
     """Labels on one short line each; one that the font cannot write is told by its number, from 1."""
     known = get_font(findfont("DejaVu Sans")).get_charmap()
     lines = [" ".join(label.split()) for label in labels]
     short = [line if len(line) <= LONGEST_LABEL else f"{line[:14]}…{line[-8:]}" for line in lines]
     drawable = [line != "" and all(ord(letter) in known for letter in line) for line in short]
-    return [line if drawable[place] else f"label {place + 1}" for place, line in enumerate(short)]
+    return [line if drawable[place] else f"{what} {place + 1}" for place, line in enumerate(short)]
 
 
 def _short(count: int) -> str:
@@ -181,6 +181,7 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def _write(figure: Figure, path: Path) -> None:
+def write_figure(figure: Figure, path: Path) -> None:
+    """The picture as a PNG file, wholly or not at all."""
     with replacing(path) as stream:
         FigureCanvasAgg(figure).print_png(stream, metadata={"Software": None})  # type: ignore[no-untyped-call]

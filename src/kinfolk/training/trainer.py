@@ -48,6 +48,7 @@ class TrainSettings:
     seed: int = 0
     epochs: float = 3.0
     minutes: float | None = None  # instead of epochs: as many steps as fit, evaluations and checkpoints included
+    steps: int | None = None  # instead of both
     batch_size: int = 32
     batch_tokens: int | None = None
     accumulate: int = 1  # batches per step
@@ -67,6 +68,8 @@ class TrainSettings:
             raise InputError("epochs must be above 0; batch_size, accumulate and evaluations at least 1")
         if self.minutes is not None and not 0 < self.minutes < 1e6:
             raise InputError("minutes must be above 0")
+        if self.steps is not None and (self.steps < 1 or self.minutes is not None):
+            raise InputError("steps must be at least 1, and minutes cannot be given as well")
         if self.patience is not None and self.patience < 1:
             raise InputError("patience must be at least 1")
         for name in ("warmup", "average", "thaw"):
@@ -95,7 +98,7 @@ class TrainSettings:
         """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
         found = dataclasses.asdict(self)
         del found["shard"]
-        return found
+        return found if self.steps is not None else {name: value for name, value in found.items() if name != "steps"}
 
 
 @dataclass(frozen=True)
@@ -272,6 +275,8 @@ class Trainer:
 
     def _planned(self) -> int:
         """The number of steps of a run that begins."""
+        if self.settings.steps is not None:
+            return self.settings.steps
         if self.settings.minutes is None:
             return max(1, self.plan.steps(self.settings.epochs) // self.settings.accumulate)
         planned = self.world.share(self.world.lead(self.run.plan))

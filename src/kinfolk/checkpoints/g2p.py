@@ -1,0 +1,156 @@
+"""The letters-to-phonemes model of the package g2p-en as a Seq2Seq of ours: GRUs of one layer, 256 wide, 0.8 M weights.
+
+    transformer  ──>  T R AE0 N S F AO1 R M ER0
+
+The package carries its weights as arrays in torch's layout (checkpoint20.npz), for GRUs in torch's form: the reset gate
+acts on what the matrix gave. It is found by its list of files and trusted by the hash of that file; its code is never
+imported. Its vocabularies are the letters and the phonemes of the CMU dictionary with their stress.
+Source: Park and Kim 2019, g2p-en 2.1.0, Apache-2.0.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kinfolk.errors import FolderError, WeightsError, first_few
+from kinfolk.files import read_bytes, require_file, sha256
+from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from kinfolk.text.documents import Source, bpe_model
+from kinfolk.text.families import added_token
+from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.tokenizer import Tokenizer
+
+PACKAGE, VERSION = "g2p-en", "2.1.0"
+FILE = "g2p_en/checkpoint20.npz"
+FILE_SHA256 = "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6"
+LARGEST_FILE = 64 * 2**20
+LARGEST_WIDTH = 4096
+DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, SyntaxError, RuntimeError)
+
+LETTERS = ["<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz"]
+CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH"
+VOWELS = "AA AE AH AO AW AY EH ER EY IH IY OW OY UH UW"
+STRESSED = [vowel + stress for vowel in VOWELS.split() for stress in "012"]
+PHONEMES = ["<pad>", "<unk>", "<s>", "</s>", *sorted([*CONSONANTS.split(), *STRESSED, "UW"])]  # UW also unmarked
+ROLES = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
+LONGEST = 20  # phonemes that the package writes for a word
+
+KEYS = {  # ours: theirs
+    "source_table.weight": "enc_emb",
+    "encoder.cells.weight_ih_l0": "enc_w_ih",
+    "encoder.cells.weight_hh_l0": "enc_w_hh",
+    "encoder.cells.bias_ih_l0": "enc_b_ih",
+    "encoder.cells.bias_hh_l0": "enc_b_hh",
+    "decoder.table.weight": "dec_emb",
+    "decoder.stack.cells.weight_ih_l0": "dec_w_ih",
+    "decoder.stack.cells.weight_hh_l0": "dec_w_hh",
+    "decoder.stack.cells.bias_ih_l0": "dec_b_ih",
+    "decoder.stack.cells.bias_hh_l0": "dec_b_hh",
+    "decoder.output.weight": "fc_w",
+    "decoder.output_bias": "fc_b",
+}
+
+
+def installed_g2p() -> Path:
+    """The weights of the installed package, if they are the published ones."""
+    advice = f"pip install --no-deps {PACKAGE}=={VERSION}"
+    try:
+        package = metadata.distribution(PACKAGE)
+    except metadata.PackageNotFoundError:
+        raise FolderError(f"the letters-to-phonemes model is not installed; run: {advice}") from None
+    file = next((file for file in package.files or [] if file.as_posix() == FILE), None)
+    if file is None:
+        raise FolderError(f"the package {PACKAGE} lists no {FILE}; run: {advice} --force-reinstall")
+    path = Path(str(package.locate_file(file)))
+    if sha256(require_file(path)) != FILE_SHA256:
+        raise FolderError(f"{path}: the weights are not those of {VERSION}; run: {advice} --force-reinstall")
+    return path
+
+
+def read_g2p(path: Path) -> tuple[Seq2Seq, PairTokenizer]:
+    """The model, in float32 on the CPU, and the tokenizer of its letters and phonemes."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST_FILE))) as archive:
+            shapes = _shapes(archive, path)
+            model = _empty(shapes, path)
+            model.load_state_dict({ours: _tensor(archive, theirs, path) for ours, theirs in KEYS.items()}, assign=True)
+    except DAMAGE as error:
+        raise WeightsError(f"{path}: not a whole .npz file of plain arrays ({str(error)[:120]})") from None
+    return model.eval(), g2p_tokenizer()
+
+
+def _shapes(archive: zipfile.ZipFile, path: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each array, from the headers alone: no array is larger than what the file holds of it."""
+    sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
+    wanted = set(KEYS.values())
+    for fault, names in (("missing", wanted - set(sizes)), ("not expected", set(sizes) - wanted)):
+        if names:
+            raise WeightsError(f"{path}: {len(names)} arrays are {fault}: {first_few(sorted(names))}")
+    found = {}
+    for name, size in sizes.items():
+        with archive.open(f"{name}.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            if version != (1, 0):
+                raise WeightsError(f"{path}: {name} is written in version {version} of the format, not (1, 0)")
+            shape, _, kind = np.lib.format.read_array_header_1_0(stream)
+            held = size - stream.tell()
+        if kind != np.dtype("<f4") or 4 * int(np.prod(shape, dtype=object)) != held:
+            raise WeightsError(f"{path}: {name} says {kind} {str(shape)[:60]}, and holds {held:,} bytes")
+        found[name] = shape
+    return found
+
+
+def _empty(shapes: dict[str, tuple[int, ...]], path: Path) -> Seq2Seq:
+    """A model without weights, of the sizes that the file has, and every shape compared."""
+    width, hidden = (shapes[name][-1] if shapes[name] else 0 for name in ("enc_emb", "enc_w_hh"))
+    if not (1 <= width <= LARGEST_WIDTH and 1 <= hidden <= LARGEST_WIDTH):
+        raise WeightsError(f"{path}: widths of {width:,} and {hidden:,} are not between 1 and {LARGEST_WIDTH:,}")
+    settings: dict[str, Any] = {
+        "vocabulary_size": len(LETTERS), "target_vocabulary_size": len(PHONEMES),
+        "start_id": PHONEMES.index("<s>"), "end_id": PHONEMES.index("</s>"),
+        "kind": "gru", "width": width, "hidden": hidden, "layers": 1, "bidirectional": False,
+        "dropout": 0.0, "shared_tables": False, "tied": False,
+    }  # fmt: skip
+    with torch.device("meta"):
+        model = Seq2Seq(Seq2SeqConfig.make(**settings))
+    for ours, tensor in model.state_dict().items():
+        if shapes[KEYS[ours]] != tuple(tensor.shape):
+            raise WeightsError(f"{path}: {KEYS[ours]} has shape {shapes[KEYS[ours]]}, not {tuple(tensor.shape)}")
+    return model
+
+
+def _tensor(archive: zipfile.ZipFile, name: str, path: Path) -> torch.Tensor:
+    with archive.open(f"{name}.npy") as stream:
+        array = np.lib.format.read_array(stream, allow_pickle=False)
+    if not np.isfinite(array).all():
+        raise WeightsError(f"{path}: {name} holds NaN or infinite numbers")
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def g2p_tokenizer() -> PairTokenizer:
+    """Words letter by letter, in lower case and without accents; phonemes with blanks between them."""
+    plain = {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}, {"type": "Lowercase"}]}
+    letters = {token: number for number, token in enumerate(LETTERS)}
+    phonemes = {token: number for number, token in enumerate(PHONEMES)}
+    words = {"type": "WordLevel", "vocab": phonemes, "unk_token": "<unk>"}
+    return PairTokenizer(
+        _tokenizer(letters, {"normalizer": plain, "model": bpe_model(letters, [], "<unk>")}),
+        _tokenizer(phonemes, {"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": words}),
+    )
+
+
+def _tokenizer(tokens: dict[str, int], parts: dict[str, Any]) -> Tokenizer:
+    roles = {role: token for role, token in ROLES.items() if token in tokens}
+    added = [
+        added_token(tokens[token], token, special=True) for token in sorted(roles.values(), key=tokens.__getitem__)
+    ]
+    document = {"version": "1.0", "added_tokens": added, **parts}
+    return Tokenizer(Source(document, roles, {}, "letters and phonemes"))

@@ -1,0 +1,52 @@
+"""Copying what a vocabulary cannot spell: an unknown word of a translation becomes the source word it looked at most.
+
+Luong et al. 2015, "Addressing the Rare Word Problem in Neural Machine Translation". The word is taken from the user's
+own text, character by character as it stands there, not from a vocabulary. Of the translation, the whole word around an
+unknown piece gives way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kinfolk.jobs.align import attention, usual_layer, words_of
+
+MARK = "\ufffc"  # stands for an unknown piece while the text is put together
+UNKNOWN_WORD = re.compile(rf"[\w{MARK}]*{MARK}[\w{MARK}]*")
+
+
+@dataclass(frozen=True)
+class Unspelled:
+    """A translation with unknown pieces: its source, as text and ids, and its own ids without the end."""
+
+    text: str
+    source: list[int]
+    target: list[int]
+
+
+def copied(model: Any, tokenizer: Any, found: Sequence[Unspelled]) -> list[str]:
+    """The texts of translations, their unknown words copied from the source."""
+    sources = [item.source for item in found]
+    targets = [[*item.target, model.config.end_id] for item in found]
+    weights = attention(model, sources, targets) if found else []
+    return [_filled(tokenizer, item, looks) for item, looks in zip(found, weights, strict=True)]
+
+
+def _filled(tokenizer: Any, item: Unspelled, weights: np.ndarray) -> str:
+    """`weights` is (layers, heads, target tokens, source tokens)."""
+    looks = weights[usual_layer(len(weights))].mean(0)
+    rows = iter([row for row, number in zip(looks, item.target, strict=False) if number == tokenizer.unknown_id])
+    offsets = tokenizer.source_offsets(item.text)
+    words, nothing = words_of(item.text, offsets)[:-1], np.zeros(looks.shape[1])
+
+    def most_seen(match: re.Match[str]) -> str:
+        seen = np.sum([next(rows, nothing) for letter in match[0] if letter == MARK], axis=0)
+        first, last = max(words, key=lambda word: float(seen[word[0] : word[1]].sum()))
+        return item.text[offsets[first][0] : offsets[last - 1][1]]
+
+    return UNKNOWN_WORD.sub(most_seen, tokenizer.decode(item.target, MARK))

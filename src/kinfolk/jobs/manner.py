@@ -1,0 +1,86 @@
+"""How a model wants to be asked for texts: what its folder says, or what its family is used to.
+
+Folders of transformers say it in generation_config.json (older ones in config.json). There a text's score is divided by
+its length to the power of length_penalty, and the search stops as early_stopping says. Our own families take Vaswani et
+al.'s beam of 4 with GNMT's length penalty of 0.6, and search until nothing better can come (generate/search.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinfolk.errors import ConfigError, InputError
+from kinfolk.generate.search import Penalty
+from kinfolk.models.text_to_text import TextToText, TextToTextConfig
+
+STOPS = {False: "present", True: "full", "never": "exact"}  # early_stopping: ours
+MOST_BEAMS = 1_000
+
+
+@dataclass(frozen=True)
+class Manner:
+    """The usual way to write with a model. `longest` counts the tokens of a text, its end included."""
+
+    beams: int = 4
+    penalty: Penalty = field(default_factory=Penalty)
+    stop: str = "exact"
+    longest: int | None = None  # None: it depends on the source
+    forced_end: bool = False
+    never: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, family: TextToText, config: TextToTextConfig, public: Mapping[str, Any], generation: Mapping[str, Any]
+    ) -> Manner:
+        """From the two files; what they do not say is as transformers has it."""
+        never = {config.pad_id, config.start_id} - {config.end_id}
+        if family.generation is None:
+            return cls(never=tuple(sorted(never)))
+        said = {name: value for name, value in {**public, **generation}.items() if value is not None}
+        most = _number(said, "max_length", config.positions, 2)  # type: ignore[attr-defined]
+        return cls(
+            beams=_number(said, "num_beams", 4, 1, MOST_BEAMS),
+            penalty=_penalty(said),
+            stop=_stop(said),
+            longest=most - 1,  # theirs counts the start token too
+            forced_end="forced_eos_token_id" in said,
+            never=tuple(sorted(never | _forbidden(said, config))),
+        )
+
+
+def _number(said: Mapping[str, Any], name: str, usual: int, least: int, most: int = 2**20) -> int:
+    value = said.get(name, usual)
+    if type(value) is not int or not least <= value <= most:
+        raise ConfigError(
+            f"{name}={str(value)[:60]} of the generation settings is not a number from {least} to {most:,}"
+        )
+    return value
+
+
+def _penalty(said: Mapping[str, Any]) -> Penalty:
+    value = said.get("length_penalty", 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"length_penalty={str(value)[:60]} of the generation settings is not a number")
+    try:
+        return Penalty(float(value), "power")
+    except (InputError, OverflowError) as error:
+        raise ConfigError(f"length_penalty of the generation settings: {error}") from None
+
+
+def _stop(said: Mapping[str, Any]) -> str:
+    value = said.get("early_stopping", False)
+    if not isinstance(value, bool | str) or value not in STOPS:
+        raise ConfigError(f"early_stopping={str(value)[:60]} of the generation settings is not true, false or never")
+    return STOPS[value]
+
+
+def _forbidden(said: Mapping[str, Any], config: TextToTextConfig) -> set[int]:
+    """The ids of bad_words_ids; sequences of several ids are not supported."""
+    words = said.get("bad_words_ids", [])
+    lists = isinstance(words, list) and all(isinstance(word, list) and len(word) == 1 for word in words)
+    ids = [word[0] for word in words] if lists else [None]
+    if not all(type(number) is int and 0 <= number < config.target_vocabulary for number in ids):
+        raise ConfigError("bad_words_ids of the generation settings is not a list of lists with one id each")
+    return {number for number in ids if number is not None}

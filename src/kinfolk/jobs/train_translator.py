@@ -1,0 +1,218 @@
+"""Training a model that turns a text into a text: pairs in; a vocabulary, a model and its measure out.
+
+Nothing in it is about languages: dates and the same dates in another form are pairs as well. In the output folder:
+
+    run.json, log.jsonl, step-N   the run; the same call goes on with it after a crash
+    model/                        the best model with its vocabulary, as a folder that `kinfolk.load` opens
+    report.md, loss.png           how good it is, how it came about, what it writes
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from kinfolk.checkpoints.recurrent import read_recurrent
+from kinfolk.data.pairs import Pair, ReadPairs, hold_out, made_pairs, read_pairs, read_parallel
+from kinfolk.errors import InputError, choose
+from kinfolk.jobs.find import find_model
+from kinfolk.jobs.finetune import refuse_finished
+from kinfolk.jobs.loaded import pick_device
+from kinfolk.jobs.pair_items import PairSurvey, pair_items, survey_pairs
+from kinfolk.jobs.translation_run import TranslationRun
+from kinfolk.jobs.translator_report import TranslatorAccount, translator_card, write_translator_report
+from kinfolk.models.registry import text_to_text_families, text_to_text_preset
+from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
+from kinfolk.text.pairs import PairTokenizer, learn_pair
+from kinfolk.training.distributed import world
+from kinfolk.training.trainer import Progress, TrainSettings
+
+# Vaswani et al. 2017, section 5.3, but for the length of the run and the share of it over which the rate rises.
+USUAL: dict[str, Any] = {
+    "epochs": 20.0,
+    "batch_size": 512,
+    "batch_tokens": 4096,  # of both sides
+    "rate": 1e-3,
+    "schedule": "inverse_sqrt",
+    "warmup": 0.1,
+    "betas": (0.9, 0.98),
+    "epsilon": 1e-9,
+    "weight_decay": 0.0,
+    "average": 0.1,
+    "evaluations": 10,
+}
+Source = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class TrainedTranslator:
+    """What came of it: the folder, the metrics on the dev set with sacreBLEU's signature, and what there is to say.
+
+    `bleu` is measured with the search that `translate` uses, `bleu_greedy` as while training.
+    """
+
+    folder: Path
+    metrics: Mapping[str, float]
+    signature: str
+    survey: PairSurvey
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class TranslatorWatcher:
+    """Called with what there is to know before training, and after each step with the seed."""
+
+    before: Callable[[PairSurvey], None] = lambda survey: None
+    step: Callable[[int, Progress], None] = lambda seed, progress: None
+
+
+def train_translator(
+    output: str | Path,
+    pairs: Source | None = None,
+    source: str | Path | None = None,
+    target: str | Path | None = None,
+    dev: Source | None = None,
+    columns: Sequence[str] | None = None,
+    kind: str = "transformer",
+    size: str = "small",
+    changes: Mapping[str, Any] | None = None,
+    vocabulary: int = 8_000,
+    vocabulary_kind: str = "bpe",
+    joint: bool = True,
+    tokenizer: PairTokenizer | None = None,
+    init_decoder: str | Path | nn.Module | None = None,
+    label_smoothing: float = 0.1,
+    max_bad_rows: int = 0,
+    device: str = "auto",
+    watcher: TranslatorWatcher | None = None,
+    **training: Any,
+) -> TrainedTranslator:
+    """Learn a vocabulary and a model from pairs, and keep the model with the best BLEU on the dev set.
+
+    The pairs stand in one file (`pairs`; a .tsv is source TAB target, `columns` names two columns of another table), in
+    two files with a line for each (`source`, `target`), or in a list. `dev` is a file, a list, or a tuple of two files;
+    without it 2,000 pairs or a tenth are held out, no source on both sides; an empty list holds nothing out, and the
+    last weights are kept. `kind` is transformer, attention or seq2seq; `changes` are settings of the model that differ
+    from its `size`, as in `{"dropout": 0.3}`. `vocabulary` is the number of pieces (`vocabulary_kind`: bpe, unigram,
+    byte_bpe, wordpiece) that both sides share, or with `joint=False` of each; a `tokenizer` that was learned before may
+    take their place. `init_decoder` starts a recurrent decoder as a language model: its folder, whose vocabulary is
+    then used, or the model, with the tokenizer that it has learned with.
+    How to train is said by name, as in `minutes=45, rate=5e-4` (all names: TrainSettings and OptimiserSettings). The
+    same call on the same folder goes on where it stopped.
+    """
+    from kinfolk.training import bleu  # noqa: F401 (an extra: better missed now than after hours)
+
+    here, output, place = world(), Path(output), pick_device(device)
+    watcher = watcher if watcher is not None and here.leads else TranslatorWatcher()
+    settings = TrainSettings.make(**(USUAL | training))
+    refuse_finished(output)
+    family, preset = _preset(kind, size)
+    train = _training_source(pairs, source, target)
+    learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
+    if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
+        settings = dataclasses.replace(settings, evaluations=1, patience=None)
+    starter, known = _language_model(init_decoder)
+    words = tokenizer or known or _learn(learned, vocabulary, vocabulary_kind, joint)
+    config = _config(preset, words, changes or {})
+    material, judged = (pair_items(side, words, config.context) for side in (learned, held))
+    spelled = f"{words.source.kind}, {words.source_size:,} pieces" + (
+        "" if words.joint else f" and {words.target_size:,}"
+    )
+    found = survey_pairs(material, judged, words, spelled, family.title, count_text_to_text(family, config))
+    watcher.before(found)
+    run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, starter, place)
+    result = run.train(output, watcher.step)
+    notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.notes]
+    names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))
+
+    def keep() -> list[str]:
+        account = TranslatorAccount(output.resolve().name, result, found, settings, label_smoothing, *names)
+        result.translator.save(output / "model", translator_card(account))
+        return write_translator_report(output, account, notes)
+
+    notes += here.lead(keep) or []
+    return TrainedTranslator(output, result.metrics, result.signature, found, notes)
+
+
+def _preset(kind: str, size: str) -> tuple[TextToText, TextToTextConfig]:
+    """The family and the settings that a preset called kind-size has."""
+    names = [name.rsplit("-", 1) for relative in text_to_text_families() for name in relative.presets]
+    choose("kind", kind, dict.fromkeys(known for known, _ in names))
+    choose("size", size, [other for known, other in names if known == kind])
+    family, found = text_to_text_preset(f"{kind}-{size}")
+    return family, found.config
+
+
+def _training_source(pairs: Source | None, source: str | Path | None, target: str | Path | None) -> Source:
+    if (pairs is None) == (source is None) or (source is None) != (target is None):
+        raise InputError("give the training pairs as one file (pairs), or as two (source and target)")
+    if pairs is not None:
+        return pairs
+    assert source is not None
+    assert target is not None
+    return source, target
+
+
+def _gather(
+    train: Source, dev: Source | None, columns: Sequence[str] | None, max_bad_rows: int, seed: int
+) -> tuple[list[Pair], list[Pair], int]:
+    """Pairs to train on, pairs that are held out, and how many rows were bad."""
+    learned = _read(train, columns, max_bad_rows)
+    if dev is None:
+        return *hold_out(learned.pairs, seed=seed), learned.bad
+    held = _read(dev, columns, max_bad_rows)
+    return learned.pairs, held.pairs, learned.bad + held.bad
+
+
+def _read(given: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadPairs:
+    if isinstance(given, str | Path):
+        return read_pairs(given, columns, max_bad_rows)
+    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(side, str | Path) for side in given):
+        return read_parallel(given[0], given[1], max_bad_rows)  # type: ignore[arg-type]
+    return ReadPairs(made_pairs(given), 0)
+
+
+def _name(given: Source) -> str:
+    """What a card calls the data: files without their folders."""
+    if isinstance(given, str | Path):
+        return Path(given).name
+    paths = isinstance(given, tuple) and all(isinstance(side, str | Path) for side in given)
+    return " and ".join(Path(str(side)).name for side in given) if paths else "a list"
+
+
+def _language_model(given: str | Path | nn.Module | None) -> tuple[nn.Module | None, PairTokenizer | None]:
+    """The model, and its own vocabulary where it lies in a folder."""
+    if not isinstance(given, str | Path):
+        return given, None
+    folder = find_model(given)
+    return read_recurrent(folder)[0], PairTokenizer.load(folder)
+
+
+def _learn(learned: Sequence[Pair], size: int, kind: str, joint: bool) -> PairTokenizer:
+    sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
+    try:
+        return learn_pair(kind, sources, targets, size, joint)
+    except InputError as error:
+        raise InputError(str(error).replace("vocabulary_size=", "vocabulary=")) from None
+
+
+def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:
+    """The preset with the sizes and ids of a tokenizer, and with what the user wants otherwise."""
+    own: dict[str, Any] = {
+        "vocabulary_size": words.source_size,
+        "target_vocabulary_size": 0 if words.joint else words.target_size,
+        "pad_id": words.end_id if words.pad_id is None else words.pad_id,
+        "start_id": words.begin_id,
+        "end_id": words.end_id,
+    }
+    if not words.joint:
+        own["shared_tables"] = False
+    for name in changes:
+        if name in own:
+            raise InputError(f'changes: "{name}" follows from the vocabulary')
+    return type(preset).make(**(dataclasses.asdict(preset) | own | dict(changes)))

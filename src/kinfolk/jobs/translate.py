@@ -1,0 +1,201 @@
+"""Texts to texts, a chunk at a time: memory stays the same however many there are.
+
+Within a chunk neighbours in a batch have about the same length; a batch holds as many rows (sentences x beams) as its
+budget allows. Order is kept, blank texts stay empty, and no result depends on its neighbours.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kinfolk.data.batching import chunks, token_batches
+from kinfolk.errors import InputError
+from kinfolk.generate.sampling import Sampling, sample
+from kinfolk.generate.search import Beam, Penalty, beam, greedy
+from kinfolk.generate.writing import Request, Rules, Written
+from kinfolk.jobs.copying import Unspelled, copied
+from kinfolk.jobs.manner import Manner
+from kinfolk.parts.tokens import pack
+
+CHUNK_TEXTS = 512
+BATCH_TOKENS = 4096  # of the sources, times beams
+MOST_TOKENS = 2048  # of a source: what lies beyond is cut, and counted
+LONGER, MORE = 2, 50  # a text may have so many times its source's tokens, and so many more
+
+
+class TranslationWarning(UserWarning):
+    """Texts were longer than the model knows, or translations did not come to an end."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A text with its score, which it was ranked by, and its log-probability.
+
+    `finished` is false where the greatest length cut it off.
+    """
+
+    text: str
+    score: float
+    log_probability: float
+    finished: bool
+
+
+@dataclass(frozen=True)
+class TranslateSettings:
+    """What `translate` will do. `max_length` counts tokens of a translation, the end included."""
+
+    search: Beam
+    sampling: Sampling | None = None
+    max_length: int | None = None
+    copy_unknown: bool = False
+
+    @classmethod
+    def make(
+        cls,
+        manner: Manner,
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        best: int = 1,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        max_length: int | None = None,
+        copy_unknown: bool = False,
+    ) -> TranslateSettings:
+        """From what a user says; what is not said is as the model is used to. Any sampling option asks for sampling."""
+        if max_length is not None and max_length < 1:
+            raise InputError(f"max_length={max_length} must be at least 1")
+        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        sampling = Sampling(**named) if named else None
+        if sampling is not None and (beam not in (None, 1) or best != 1):
+            raise InputError(
+                "a text that is drawn at random has no beam and no second best; draw again with another seed"
+            )
+        beams = max(manner.beams, best) if beam is None else beam
+        alpha = manner.penalty.alpha if length_penalty is None else length_penalty
+        search = Beam(beams, best, Penalty(alpha, manner.penalty.kind), manner.stop)
+        return cls(search, sampling, max_length or manner.longest, copy_unknown)
+
+    @property
+    def rows(self) -> int:
+        """Of a sentence in a batch."""
+        return 1 if self.sampling is not None else self.search.beams
+
+
+@dataclass
+class Account:
+    """How many texts there were so far, and how many of them were too long, cut, or not brought to an end."""
+
+    known: int  # tokens, that the model was trained on
+    texts: int = 0
+    long: int = 0
+    longest: int = 0
+    dropped: int = 0
+    unfinished: int = 0
+
+    def tell(self) -> None:
+        """Warn, once for all texts."""
+        if self.long:
+            cut = f"; {self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut" if self.dropped else ""
+            self._warn(
+                f"{self.long:,} texts are longer than the {self.known:,} tokens that the model was trained on (the "
+                f"longest has {self.longest:,}): do not trust their translations{cut}"
+            )
+        if self.unfinished:
+            self._warn(
+                f"{self.unfinished:,} translations did not end and were cut at their greatest length (max_length)"
+            )
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        warnings.warn(TranslationWarning(message), stacklevel=5)
+
+
+def translate_chunks(
+    translator: Any, texts: Iterable[str], settings: TranslateSettings, account: Account | None = None
+) -> Iterator[list[list[Translation]]]:
+    """For each text its best translations, best first; lists of at most CHUNK_TEXTS texts.
+
+    What is to be said of the texts is a warning at the end, unless an `account` is given to keep it.
+    """
+    kept = account or Account(translator.trained_length)
+    for chunk in chunks(texts, CHUNK_TEXTS):
+        found = _Chunk(translator, chunk, kept.texts, settings, kept).translations()
+        kept.texts += len(chunk)
+        yield found
+    if account is None:
+        kept.tell()
+
+
+class _Chunk:
+    """Some texts, of which the first is number `first` of the whole job."""
+
+    def __init__(self, translator: Any, texts: list[str], first: int, settings: TranslateSettings, account: Account):
+        self.translator, self.texts, self.first = translator, texts, first
+        self.settings, self.account, self.manner = settings, account, translator.manner
+        self.model, self.tokenizer, self.config = translator.model, translator.tokenizer, translator.model.config
+        self.ids = [self._encoded(place) for place in range(len(texts))]
+
+    def _encoded(self, place: int) -> list[int]:
+        text = self.texts[place]
+        if not isinstance(text, str):
+            raise InputError(f"text {self.first + place} is a {type(text).__name__}, expected a string")
+        ids: list[int] = self.tokenizer.encode_source(text)
+        if len(ids) > self.account.known:
+            self.account.long += 1
+            self.account.longest = max(self.account.longest, len(ids))
+        if len(ids) > MOST_TOKENS:
+            self.account.dropped += len(ids) - MOST_TOKENS
+            ids = [*ids[: MOST_TOKENS - 1], ids[-1]]
+        return ids
+
+    def translations(self) -> list[list[Translation]]:
+        found = [[Translation("", 0.0, 0.0, True)] for _ in self.texts]
+        places = [place for place, ids in enumerate(self.ids) if ids]
+        lengths = [len(self.ids[place]) for place in places]
+        for numbers in token_batches(lengths, max(BATCH_TOKENS // self.settings.rows, 1)):
+            batch = [places[number] for number in numbers]
+            longest = [self._longest(place) for place in batch]
+            written = self._written(batch, longest)
+            texts = iter(self._texts(batch, written))
+            for place, most, options in zip(batch, longest, written, strict=True):
+                found[place] = [self._judged(next(texts), option, most) for option in options]
+                self.account.unfinished += not found[place][0].finished
+        return found
+
+    def _longest(self, place: int) -> int:
+        return self.settings.max_length or LONGER * len(self.ids[place]) + MORE
+
+    def _written(self, batch: list[int], longest: Sequence[int]) -> list[list[Written]]:
+        source = pack([self.ids[place] for place in batch], device=self.model.device)
+        rules = Rules(self.config.end_id, self.manner.never, forced_end=self.manner.forced_end)
+        request = Request(source, self.config.start_id, longest, rules)
+        search, sampling = self.settings.search, self.settings.sampling
+        if sampling is not None:
+            return [[one] for one in sample(self.model, request, sampling, [self.first + place for place in batch])]
+        if search.beams == 1:
+            return [[one] for one in greedy(self.model, request)]
+        return beam(self.model, request, search)
+
+    def _texts(self, batch: list[int], written: list[list[Written]]) -> list[str]:
+        """Of all options of all sentences, one after the other."""
+        flat = [(place, option.ids) for place, options in zip(batch, written, strict=True) for option in options]
+        texts = [self.tokenizer.decode(ids) for _, ids in flat]
+        if self.settings.copy_unknown:
+            numbers = [number for number, (_, ids) in enumerate(flat) if self.tokenizer.unknown_id in ids]
+            given = [
+                Unspelled(self.texts[place], self.ids[place], ids) for place, ids in map(flat.__getitem__, numbers)
+            ]
+            for number, text in zip(numbers, copied(self.model, self.tokenizer, given), strict=True):
+                texts[number] = text
+        return texts
+
+    def _judged(self, text: str, option: Written, longest: int) -> Translation:
+        """An end that was forced upon the last place is none."""
+        forced = self.manner.forced_end and len(option.ids) + 1 >= longest
+        return Translation(text, option.score, option.log_probability, option.finished and not forced)

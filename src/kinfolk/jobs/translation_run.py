@@ -1,0 +1,152 @@
+"""One run of training a translator: the model, what it learns from, how it is judged on the way, what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinfolk.data.pairs import Pair
+from kinfolk.errors import InputError
+from kinfolk.jobs.finetune import content_hash
+from kinfolk.jobs.measure import Measured, mean_loss, measure
+from kinfolk.jobs.pair_items import PairItems
+from kinfolk.jobs.translator import TRAINED, Translator
+from kinfolk.models.model import module_hash
+from kinfolk.models.recurrent_lm import RecurrentLm
+from kinfolk.models.seq2seq import Seq2Seq, start_decoder_from
+from kinfolk.models.text_to_text import TextToText, TextToTextConfig, fresh
+from kinfolk.objectives.translation import Translation
+from kinfolk.text.pairs import PairTokenizer
+from kinfolk.training.entries import best_entry
+from kinfolk.training.runs import Run
+from kinfolk.training.trainer import Progress, Trainer, TrainSettings
+
+MEASURED = 500  # dev pairs, at most, that are translated at each evaluation
+A_LITTLE = 1e-6  # what one of loss counts beside one of BLEU: enough to tell equals apart
+
+
+@dataclass(frozen=True)
+class TranslationResult:
+    """The best model, how good it is, and how it came about."""
+
+    translator: Translator
+    metrics: Mapping[str, float]
+    signature: str
+    samples: Sequence[tuple[Pair, str]]  # dev pairs with what the model writes
+    notes: list[str]
+    log: list[dict[str, Any]]
+    seconds: float | None  # None where an earlier process did a part of it
+
+
+@dataclass(frozen=True)
+class TranslationRun:
+    """Everything that a run depends on."""
+
+    family: TextToText
+    config: TextToTextConfig
+    tokenizer: PairTokenizer
+    learned: PairItems
+    held: PairItems
+    settings: TrainSettings
+    smoothing: float
+    language_model: nn.Module | None
+    device: torch.device
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.smoothing < 1:
+            raise InputError(f"label_smoothing={self.smoothing} is not a share from 0 up to 1")
+
+    def model(self) -> Any:
+        """A fresh one; its decoder may begin as a language model."""
+        model = fresh(self.family, self.config, self.settings.seed)
+        if self.language_model is not None:
+            if not isinstance(model, Seq2Seq) or not isinstance(self.language_model, RecurrentLm):
+                raise InputError(
+                    "init_decoder: only a recurrent language model can start a decoder, and only a recurrent one"
+                )
+            start_decoder_from(self.language_model, model)
+        return model.to(self.device)
+
+    @property
+    def objective(self) -> Translation:
+        return Translation(self.config.start_id, self.smoothing)
+
+    def train(self, folder: Path, watch: Callable[[int, Progress], None]) -> TranslationResult:
+        """Run to the end, or on from where it stopped."""
+        model, seed, objective = self.model(), self.settings.seed, self.objective
+        run = Run.open(folder, self.description())
+        try:
+            places = [pair.where for pair in self.learned.pairs]
+            trainer = Trainer(
+                model,
+                objective,
+                self.learned.items,
+                self.settings,
+                run,
+                self.evaluate,
+                partial(watch, seed),
+                places.__getitem__,
+            )
+            begun, start = bool(run.steps()), time.monotonic()
+            notes = trainer.train()
+            seconds = None if begun else time.monotonic() - start
+            trainer.load_best()
+            log = run.entries()
+        finally:
+            run.close()
+        return self._result(model, notes, log, seconds)
+
+    def _result(
+        self, model: Any, notes: list[str], log: list[dict[str, Any]], seconds: float | None
+    ) -> TranslationResult:
+        translator, best = self.translator(model), best_entry(log)
+        if best is None:
+            return TranslationResult(translator, {}, "", [], notes, log, seconds)
+        told = best["metrics"]
+        found = measure(translator, self.judges)
+        metrics = {**found.metrics, "bleu_greedy": told["bleu"], "loss": told["loss"]}
+        samples = list(zip(self.judges, found.texts, strict=True))
+        return TranslationResult(translator, metrics, found.signature, samples, notes, log, seconds)
+
+    @property
+    def judges(self) -> list[Pair]:
+        """The dev pairs that are translated: all, or some spread evenly over them."""
+        pairs = self.held.pairs
+        step = len(pairs) / min(MEASURED, len(pairs)) if pairs else 1
+        return [pairs[int(number * step)] for number in range(min(MEASURED, len(pairs)))]
+
+    def translator(self, model: Any) -> Translator:
+        """A model with its tokenizer, as it will be saved."""
+        return Translator(model, self.tokenizer, {TRAINED: self.learned.longest})
+
+    def evaluate(self, model: Any) -> tuple[float, dict[str, float]]:
+        """By BLEU of the likeliest token each time; of equals the one with less loss is better."""
+        if not self.held.items:
+            return 0.0, {}
+        translator = self.translator(model)
+        found: Measured = measure(translator, self.judges, translator.translate_settings(beam=1))
+        loss = mean_loss(model, self.held.items)
+        return found.metrics["bleu"] - A_LITTLE * loss, {**found.metrics, "loss": loss}
+
+    def description(self) -> dict[str, Any]:
+        """All that the weights depend on: a run goes on only if this is the same."""
+        words = [side.to_json() for side in (self.tokenizer.source, self.tokenizer.target)]
+        sides = [[(pair.source, pair.target) for pair in side.pairs] for side in (self.learned, self.held)]
+        return {
+            "task": {"kind": "translate", "smoothing": self.smoothing},
+            "settings": self.settings.described(),
+            "family": self.family.name,
+            "config": dataclasses.asdict(self.config),
+            "start": None if self.language_model is None else module_hash(self.language_model),
+            "vocabulary": {"kind": self.tokenizer.source.kind, "joint": self.tokenizer.joint},
+            "tokenizer": content_hash(words),
+            "data": content_hash(sides),
+        }

@@ -1,0 +1,142 @@
+"""The report of a translator's run, and the card of its model.
+
+    report.md   metrics, picture, translations of dev pairs, training, data, notes
+    loss.png    loss, BLEU and learning rate over the steps
+
+The report quotes the user's texts and places, so it stays in the run's folder; the card (the model's README.md) does
+not.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from kinfolk import __version__
+from kinfolk.errors import KinfolkError
+from kinfolk.files import write_bytes
+from kinfolk.jobs.account import LONGEST_SETTING, machine_told, settings_told
+from kinfolk.jobs.markdown import escaped, indented, plain, table
+from kinfolk.jobs.pair_items import PairSurvey
+from kinfolk.jobs.translation_run import TranslationResult
+from kinfolk.training.entries import best_entry
+from kinfolk.training.trainer import TrainSettings
+
+SHOWN_SAMPLES = 20
+LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class TranslatorAccount:
+    """What there is to tell of a trained translator."""
+
+    name: str
+    result: TranslationResult
+    survey: PairSurvey
+    settings: TrainSettings
+    smoothing: float
+    train: str  # names of files, without folders
+    dev: str
+
+
+def write_translator_report(folder: Path, account: TranslatorAccount, notes: Sequence[str] = ()) -> list[str]:
+    """Write the files above; what could not be drawn is said in a note and in the report, and is no fault."""
+    missing = _draw(folder, account)
+    sections = {
+        "How good it is": _metrics_told(account),
+        "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in [*notes, *missing]),
+        "Picture": "" if missing else "![loss](loss.png)",
+        "What it writes": _samples_told(account),
+        "Training": _training_told(account),
+        "Data": indented(str(account.survey)),
+    }
+    title = f"# Report on {escaped(account.name)}"
+    text = "\n\n".join([title, *(f"## {name}\n\n{told}" for name, told in sections.items() if told)]) + "\n"
+    write_bytes(folder / "report.md", text.encode("utf-8", "replace"))
+    return missing
+
+
+def _draw(folder: Path, account: TranslatorAccount) -> list[str]:
+    try:
+        from kinfolk.training.report import loss_curve
+    except KinfolkError as error:  # hours of training must not end in a fault about pictures
+        return [f"no pictures were drawn: {error}"]
+    loss_curve({f"seed {account.settings.seed}": account.result.log}, folder / "loss.png")
+    return []
+
+
+def _metrics_told(account: TranslatorAccount) -> str:
+    result = account.result
+    if not result.metrics:
+        return "Not measured: there was no dev set."
+    rows = [(name.replace("_", " "), value) for name, value in result.metrics.items()]
+    search = result.translator.manner
+    explained = (
+        f"BLEU of {len(result.samples):,} dev pairs by sacreBLEU, {result.signature}: with a beam of {search.beams}, "
+        "and greedy as while training. Exact is the share of translations that are the reference. The loss is the "
+        "cross-entropy of a target token, over all dev pairs. The model was chosen by its greedy BLEU here, so the "
+        "numbers are slightly too good."
+    )
+    return f"{table(('on the dev set', 'value'), rows)}\n\n{explained}"
+
+
+def _samples_told(account: TranslatorAccount) -> str:
+    rows = [(pair.source, pair.target, text) for pair, text in account.result.samples[:SHOWN_SAMPLES]]
+    return table(("source", "reference", "the model writes"), rows, LONGEST_TEXT) if rows else ""
+
+
+def _training_told(account: TranslatorAccount) -> str:
+    result, survey = account.result, account.survey
+    best = best_entry(result.log)
+    took = "" if result.seconds is None else f", {result.seconds / 60:.1f} minutes"
+    rows: list[tuple[str, object]] = [
+        ("training data", f"{survey.pairs:,} pairs ({account.train})"),
+        ("dev data", f"{survey.dev_pairs:,} pairs ({account.dev})" if survey.dev_pairs else "none"),
+        ("vocabulary", survey.vocabulary),
+        ("model", f"{survey.model}, {survey.parameters:,} weights"),
+        ("steps", f"{result.log[-1]['step'] if result.log else 0:,}{took}"),
+        ("seed", account.settings.seed),
+        *([("kept", f"step {best['step']:,}")] if best else []),
+        ("label smoothing", f"{account.smoothing:g}"),
+        *settings_told(account.settings).items(),
+        ("machine", machine_told(result.translator.device)),
+        ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
+        ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
+    ]
+    return table(("", ""), rows, LONGEST_SETTING)
+
+
+def translator_card(account: TranslatorAccount) -> str:
+    """README.md of the model's folder."""
+    survey, known = account.survey, account.result.translator.trained_length
+    header = "---\nlibrary_name: kinfolk\npipeline_tag: translation\ntags:\n- kinfolk\n---"
+    use = """```python
+import kinfolk
+
+model = kinfolk.load("this-folder")
+print(model.translate("a text of yours"))
+```
+
+Or for a whole file: `kinfolk translate --model this-folder --input texts.txt --output translations.txt`."""
+    limits = [
+        f"Training saw sources of at most {known:,} tokens. Longer ones are translated with a warning.",
+        "The numbers above hold for texts like those of the dev set. Measure it on pairs of your own: "
+        "`kinfolk evaluate --model this-folder --input test.tsv`.",
+        "The licence is not stated here: it depends on the data.",
+    ]
+    lines = [
+        header,
+        f"# {escaped(account.name)}",
+        f"This {survey.model} of {survey.parameters:,} weights turns a text into a text, as the pairs of "
+        f"{escaped(plain(account.train))} taught it. It was trained with kinfolk.",
+        f"## Use\n\n{use}",
+        f"## How good it is\n\n{_metrics_told(account)}",
+        f"## Training\n\n{_training_told(account)}",
+        "## Limits\n\n" + "\n".join(f"- {limit}" for limit in limits),
+    ]
+    return "\n\n".join(lines) + "\n"

@@ -1,0 +1,240 @@
+"""Sequence to sequence: one recurrent network reads the source, a second one writes the target from where it ended.
+
+Idea: a language model that does not begin with an empty state but with one that has read a source; source and target
+may then have different lengths, and both sides are learned together.
+Departures from a recurrent language model:
+  1. an encoder of the same kind and depth reads the source, perhaps in both directions;
+  2. the decoder's layers begin with the final states of the encoder's; of both directions, a learned projection
+     (state = W [forward; backward] + b, one for each layer and part of the state);
+  3. one table may serve source and target.
+Sources are read as they stand, not in reverse as in the paper. Everything that the decoder knows of a source went
+through that one state: the bottleneck that attention removes (attention_seq2seq.py).
+Papers: Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks"; Cho et al. 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from kinfolk.errors import ConfigError
+from kinfolk.models.recurrent_lm import RecurrentLm, check_recurrent, check_tied, layer_of, start_recurrent
+from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset
+from kinfolk.parts.deck_gru import build_recurrent
+from kinfolk.parts.dropout import Dropout
+from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent_decoder import RecurrentDecoder, RecurrentState
+from kinfolk.parts.scopes import Full
+from kinfolk.parts.scores import LookBack
+from kinfolk.parts.tables import Embedding, Linear
+from kinfolk.parts.tokens import Tokens
+from kinfolk.parts.trace import PairTrace, Trace
+
+
+@dataclass(frozen=True)
+class Seq2SeqConfig(TextToTextConfig):
+    """`layers` and `hidden` are those of each side, and of each direction."""
+
+    kind: str = "lstm"
+    width: int = 256  # of the tables
+    hidden: int = 256
+    layers: int = 2
+    bidirectional: bool = True  # the encoder
+    positions: int = 512  # tokens of a source or a target, as a promise to the reader: recurrence goes on for ever
+    dropout: float = 0.2
+    shared_tables: bool = True
+    tied: bool = True
+
+    model_type: ClassVar[str] = "kinfolk-seq2seq"
+    hf_names: ClassVar[dict[str, str]] = {
+        name: name
+        for name in (
+            "vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id", "kind", "width", "hidden",
+            "layers", "bidirectional", "positions", "dropout", "shared_tables", "tied",
+        )
+    }  # fmt: skip
+
+    @property
+    def context(self) -> int:
+        """How many tokens a source or a target may have, specials included."""
+        return self.positions
+
+    @property
+    def source_width(self) -> int:
+        """Of the vectors that the encoder gives."""
+        return self.hidden * (1 + self.bidirectional)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_recurrent(self)
+        if self.positions < 1:
+            raise ConfigError("positions must be at least 1")
+        check_tied(self)
+        if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
+            raise ConfigError(
+                f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
+            )
+
+
+class Seq2Seq(nn.Module):
+    """Source and target tokens -> vectors of the target, and scores of what comes next."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+        self.config = config
+        self.source_table = None if config.shared_tables else Embedding(config.vocabulary_size, config.width)
+        self.encoder = build_recurrent(
+            config.kind, config.width, config.hidden, config.layers, config.bidirectional, config.dropout
+        )
+        self.bridge = Bridge(config.hidden, config.layers, config.kind) if config.bidirectional else None
+        self.decoder = RecurrentDecoder(
+            config.target_vocabulary, config.width, config.hidden, config.layers, config.kind, config.dropout,
+            config.tied,
+        )  # fmt: skip
+        self.look_back = self.build_look_back(config)
+        self.dropout = Dropout(config.dropout)
+
+    def build_look_back(self, config: Any) -> LookBack | None:
+        """How the decoder looks at the source while it writes: not at all."""
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.decoder.table.weight.device
+
+    @property
+    def output_table(self) -> Tensor:
+        """(target vocabulary, hidden): what vectors are scored with."""
+        return self.decoder.output_table
+
+    @property
+    def output_bias(self) -> Tensor:
+        """(target vocabulary,)."""
+        return self.decoder.output_bias
+
+    def read(self, source: Tokens, trace: Trace | None = None) -> tuple[Tensor, State]:
+        """The encoder's vectors (source tokens, source width), and the state that the decoder begins with."""
+        table = self.decoder.table if self.source_table is None else self.source_table
+        given = self.dropout(table(source.ids))
+        found, end = self.encoder(given, source.layout)
+        if trace is not None:
+            trace.begin(source.layout)
+            trace.add_hidden(given)
+            trace.add_hidden(found)
+        return found, end if self.bridge is None else self.bridge(end)
+
+    def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
+        """Vectors of the encoder's last layer: (source tokens, source width)."""
+        return self.read(source, trace)[0]
+
+    def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
+        """Teacher forcing: target i is written for source i, each of its tokens by those up to it: (m, hidden).
+
+        `target` begins with the start token; `scores` of the vector at a token tell what comes after it.
+        """
+        read, first = self.read(source, None if trace is None else trace.source)
+        hidden, _ = self.decoder(target, first, None if trace is None else trace.target)
+        if trace is not None:
+            trace.across.begin(target.layout)
+        if self.look_back is None:
+            return hidden  # type: ignore[no-any-return]
+        across = Full().bind(target.layout, source.layout)
+        return self.look_back(hidden, read, across, None if trace is None else trace.across)  # type: ignore[no-any-return]
+
+    def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
+        """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
+        return self.decoder.scores(hidden, at)
+
+    def begin(self, source: Tokens, beams: int = 1) -> RecurrentState:
+        """As `start`, with gradients."""
+        read, first = self.read(source)
+        state = RecurrentState.of(first, beams)
+        return state if self.look_back is None else self.look_back.start(state, read, source.layout)
+
+    def advance(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """As `step`, with gradients, up to the vectors (rows, hidden) that `scores` reads."""
+        hidden, memory = self.decoder.step(ids, state.memory)
+        state = replace(state, memory=memory)
+        return (hidden, state) if self.look_back is None else self.look_back.step(hidden, state)
+
+    @torch.no_grad()
+    def start(self, source: Tokens, beams: int) -> RecurrentState:
+        """Read the sources; nothing is written yet."""
+        return self.begin(source, beams)
+
+    @torch.no_grad()
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Each row's last token (rows,) -> scores of its next one (rows, target vocabulary), and the state after it."""
+        hidden, state = self.advance(ids, state)
+        scores = self.scores(hidden)
+        return scores if scores.dtype == torch.float64 else scores.float(), state
+
+    def depths(self) -> dict[str, int]:
+        """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
+        return {name: self._depth(name) for name, _ in self.named_parameters()}
+
+    def _depth(self, name: str) -> int:
+        layers: int = self.config.layers
+        if name.startswith("encoder."):
+            return 1 + layer_of(name, self.encoder)
+        if name.startswith("decoder.stack."):
+            return 1 + layers + layer_of(name, self.decoder.stack)
+        if name.startswith("bridge."):
+            return layers
+        return 0 if name.endswith("table.weight") else 2 * layers + 1
+
+
+class Bridge(nn.Module):
+    """The final states of both directions -> the first states of a decoder, layer by layer."""
+
+    def __init__(self, hidden: int, layers: int, kind: str):
+        super().__init__()
+        pieces = 2 if kind == "lstm" else 1
+        self.layers = nn.ModuleList([Linear(2 * hidden, hidden) for _ in range(pieces * layers)])
+
+    def forward(self, end: State) -> State:
+        # Each (layers x 2, sequences, hidden), a layer's directions side by side -> (layers, sequences, 2 hidden)
+        sides = [torch.cat([piece[0::2], piece[1::2]], -1) for piece in end]
+        rows = iter(self.layers)
+        return tuple(torch.stack([next(rows)(layer) for layer in piece]) for piece in sides)
+
+
+def start_decoder_from(lm: RecurrentLm, model: Seq2Seq) -> None:
+    """Give the decoder the table, recurrence and output of a language model (Ramachandran et al. 2017).
+
+    Both must have been learned with the same tokens under the same ids. A shared table then reads the source too.
+    """
+    wanted: dict[str, Any] = {"vocabulary_size": model.config.target_vocabulary}
+    wanted |= {name: getattr(model.config, name) for name in ("kind", "width", "hidden", "layers", "tied")}
+    for name, value in wanted.items():
+        found = getattr(lm.config, name)
+        if found != value:
+            raise ConfigError(f"the language model has {name}={found}, the decoder {value}; make one like the other")
+    model.decoder.load_state_dict(lm.decoder.state_dict())
+
+
+SUTSKEVER = Seq2SeqConfig(
+    vocabulary_size=160_000, target_vocabulary_size=80_000, width=1000, hidden=1000, layers=4, bidirectional=False,
+    dropout=0.0, shared_tables=False, tied=False,
+)  # fmt: skip
+PRESETS = {
+    "seq2seq-small": TextToTextPreset(Seq2SeqConfig(vocabulary_size=8_000), ""),
+    "seq2seq-base": TextToTextPreset(SUTSKEVER, "384M"),
+}
+
+FAMILY = TextToText(
+    name="kinfolk-seq2seq",
+    title="Seq2Seq",
+    parent=None,
+    idea="one recurrent network reads, another writes on from its final state",
+    paper="Sutskever et al. 2014",
+    config=Seq2SeqConfig,
+    body=Seq2Seq,
+    initialise=start_recurrent,
+    architecture="Seq2Seq",
+    presets=PRESETS,
+)

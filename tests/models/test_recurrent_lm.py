@@ -1,0 +1,188 @@
+"""Recurrent language models: they read, write and go on alike; what they learned can be carried elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from kinfolk.errors import ConfigError
+from kinfolk.generate.sampling import Sampling, sample
+from kinfolk.generate.search import beam, greedy
+from kinfolk.generate.writing import Request, Rules
+from kinfolk.models.recurrent_lm import PRESETS, RecurrentLm, RecurrentLmConfig, fresh_lm
+from kinfolk.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig, fresh_reader, start_reader_from
+from kinfolk.models.seq2seq import start_decoder_from
+from kinfolk.objectives.objective import Item
+from kinfolk.objectives.tasks import Classify, Tag
+from kinfolk.parts.deck_gru import KINDS
+from kinfolk.parts.tokens import pack
+from tiny import close, randomise
+from tiny_pairs import rows
+from tiny_recurrent import SIZES, our_lm, our_seq2seq
+
+every_kind = pytest.mark.parametrize("kind", KINDS)
+LENGTHS = (3, 1, 6)
+READER = {"vocabulary_size": 30, "width": 8, "hidden": 8, "layers": 2, "labels": 3}
+
+
+def reader(seed: int = 1, **changes: Any) -> RecurrentReader:
+    made = RecurrentReader(RecurrentReaderConfig.make(**READER | changes))
+    return randomise(made, seed).double().eval()  # type: ignore[no-any-return]
+
+
+@every_kind
+def test_steps_equal_reading_at_once_and_a_state_goes_on(kind: str) -> None:
+    model, tokens = our_lm(kind=kind), torch.tensor(rows((7, 7)))
+    with torch.no_grad():
+        expected = model.scores(model(pack(tokens.tolist()))[0]).view(2, 7, -1)
+        early, state = model(pack(tokens[:, :4].tolist()))
+        late, _ = model(pack(tokens[:, 4:].tolist()), state)
+    close(model.scores(early).detach().view(2, 4, -1), expected[:, :4])
+    close(model.scores(late).detach().view(2, 3, -1), expected[:, 4:])
+    written = model.start(pack(tokens[:, :3].tolist()), beams=1)  # a beginning, then token by token
+    for place in range(3, 7):
+        scores, written = model.step(tokens[:, place], written)
+        close(scores, expected[:, place])
+
+
+@every_kind
+def test_writing_does_not_depend_on_the_batch(kind: str) -> None:
+    model, beginnings = our_lm(kind=kind), [*rows(LENGTHS), []]
+
+    def ask(chosen: list[list[int]]) -> Request:
+        return Request(
+            pack([row[:-1] for row in chosen]), [(row or [0])[-1] for row in chosen], [6] * len(chosen), Rules(0)
+        )
+
+    together = [greedy(model, ask(beginnings)), [texts[0] for texts in beam(model, ask(beginnings))]]
+    for number, row in enumerate(beginnings):
+        alone = [greedy(model, ask([row])), beam(model, ask([row]))[0]]
+        assert [texts[number].ids for texts in together] == [texts[0].ids for texts in alone]
+    drawn = [[text.ids for text in sample(model, ask(beginnings), Sampling(seed=5))] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+
+
+def test_presets_have_zaremba_s_sizes() -> None:
+    counts = {}
+    for name, config in PRESETS.items():
+        with torch.device("meta"):
+            counts[name] = sum(weight.numel() for weight in RecurrentLm(config).parameters())
+    assert counts == {
+        "recurrent-lm-small": 4_653_200, "recurrent-lm-medium": 19_780_400, "recurrent-lm-large": 66_034_000,
+    }  # fmt: skip
+
+
+def test_a_fresh_model_is_seeded_and_every_weight_has_a_depth() -> None:
+    config = RecurrentLmConfig.make(**SIZES)
+    first, second, third = (fresh_lm(config, seed).state_dict() for seed in (0, 0, 1))
+    assert all(tensor.equal(second[name]) for name, tensor in first.items())
+    assert not first["decoder.table.weight"].equal(third["decoder.table.weight"])
+    for kind, parts in {"lstm": "cells.weight_hh_l1", "deck_gru": "cells.1.gates.weight"}.items():
+        depths = our_lm(kind=kind, tied=False).depths()
+        assert depths[f"decoder.stack.{parts}"] == 2
+        assert (depths["decoder.table.weight"], depths["decoder.output.weight"], depths["decoder.output_bias"]) == (
+            0,
+            3,
+            3,
+        )
+    two = reader(kind="deck_gru", bidirectional=True).depths()
+    assert (two["stack.cells.1.inputs.bias"], two["stack.cells.2.inputs.bias"], two["output.bias"]) == (1, 2, 3)
+
+
+@every_kind
+def test_a_language_model_starts_a_decoder(kind: str) -> None:
+    lm, model = our_lm(kind=kind), our_seq2seq(seed=1, kind=kind, score="bilinear")
+    untouched = model.encoder.state_dict()
+    before = {name: tensor.clone() for name, tensor in untouched.items()}
+    start_decoder_from(lm, model)
+    tokens = pack(rows(LENGTHS))
+    with torch.no_grad():
+        found, _ = model.decoder(tokens)
+        close(model.scores(found), lm.scores(lm(tokens)[0]))
+    assert all(tensor.equal(before[name]) for name, tensor in untouched.items())
+    assert model.decoder.table.weight is not lm.decoder.table.weight
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vocabulary_size": 31}, "the language model has vocabulary_size=31, the decoder 30; make one like the other"),
+        ({"kind": "gru"}, "the language model has kind=gru, the decoder lstm"),
+        ({"layers": 1}, "the language model has layers=1, the decoder 2"),
+        ({"tied": False}, "the language model has tied=False, the decoder True"),
+    ],
+)
+def test_a_language_model_of_other_sizes_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        start_decoder_from(our_lm(**settings), our_seq2seq())
+
+
+def test_a_language_model_starts_a_reader_of_one_direction() -> None:
+    lm, model, tokens = our_lm(), reader(), pack(rows(LENGTHS))
+    start_reader_from(lm, model)
+    with torch.no_grad():
+        close(model(tokens), lm(tokens)[0])
+    with pytest.raises(ConfigError, match="reads in one direction"):
+        start_reader_from(lm, reader(bidirectional=True))
+    with pytest.raises(ConfigError, match="the language model has hidden=8, the reader 6"):
+        start_reader_from(lm, reader(hidden=6))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_classifier_reads_final_states_or_means_and_a_tagger_every_token(bidirectional: bool) -> None:
+    tokens, texts = pack(rows(LENGTHS)), rows(LENGTHS)
+    for pool in ("last", "mean"):
+        model = reader(pool=pool, bidirectional=bidirectional)
+        cells = nn.LSTM(8, 8, 2, bidirectional=bidirectional).double()
+        cells.load_state_dict(model.stack.cells.state_dict())
+        with torch.no_grad():
+            found = model.scores("classify", tokens, model.hidden_for("classify", tokens))
+            for number, row in enumerate(texts):
+                vectors, (end, _) = cells(model.table(torch.tensor(row)))
+                close(
+                    found[number],
+                    model.output(end[-1 - bidirectional :].flatten() if pool == "last" else vectors.mean(0)),
+                )
+    tagger = reader(task="tag", bidirectional=bidirectional)
+    assert tagger.scores("tag", tokens, tagger(tokens)).shape == (10, 3)
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_reader_learns_under_the_losses_of_every_other_model(task: str) -> None:
+    settings = READER | {"task": task, "dropout": 0.0, "bidirectional": True}
+    model = fresh_reader(RecurrentReaderConfig.make(**settings))
+    targets: list[Any] = [0, 1, 2] if task == "classify" else [[number % 3 for number in row] for row in rows(LENGTHS)]
+    items = [Item(row, [], target, 0) for row, target in zip(rows(LENGTHS), targets, strict=True)]
+    objective: Any = Classify(1) if task == "classify" else Tag(1)
+    prepared = objective.prepare(items, torch.device("cpu"))
+    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
+    for _ in range(30):
+        loss = objective.loss(model, prepared)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "xlstm"}, "kind 'xlstm' is not known"),
+        ({"width": 0}, "width must be at least 1"),
+        ({"end_id": 30}, "end_id=30 is not an id of a vocabulary of 30"),
+        ({"hidden": 9}, "tied: one table cannot read with width 8 and score vectors of width 9"),
+    ],
+)
+def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        RecurrentLmConfig.make(**SIZES | settings)
+
+
+@pytest.mark.parametrize("config", [RecurrentLmConfig, RecurrentReaderConfig])
+def test_every_setting_is_saved(config: Any) -> None:
+    assert set(config.hf_names) == {item.name for item in dataclasses.fields(config)}

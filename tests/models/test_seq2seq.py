@@ -1,0 +1,247 @@
+"""Recurrent sequence to sequence, with and without attention: training, stepping and searching agree."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kinfolk.errors import ConfigError, InputError
+from kinfolk.generate.search import Beam, beam, greedy
+from kinfolk.generate.writing import Request, Rules
+from kinfolk.models.attention_seq2seq import AttentionConfig
+from kinfolk.models.registry import text_to_text, text_to_text_preset
+from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from kinfolk.models.text_to_text import count_text_to_text, fresh
+from kinfolk.objectives.translation import Translation, pair_item
+from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.parts.trace import PairTrace
+from kinfolk.training.distributed import world
+from kinfolk.training.learner import Learner
+from kinfolk.training.optimiser import OptimiserSettings
+from tiny import close
+from tiny_pairs import SOURCES, TARGETS, pairs, rows, stepped
+from tiny_recurrent import LOOKING, SIZES, VARIANTS, our_seq2seq
+
+CPU = torch.device("cpu")
+PAIRS = [([3, 4, 5, 2], [7, 6, 2]), ([5, 3, 2], [8, 9, 10, 2]), ([4, 2], [11, 2])]  # sources and their targets
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+FAMILIES = ("kinfolk-seq2seq", "kinfolk-attention")
+
+
+def test_an_lstm_pair_equals_torch_s_own_modules() -> None:
+    model, (source, target) = our_seq2seq(bidirectional=False), pairs()
+    reader, writer = (nn.LSTM(8, 8, 2).double() for _ in range(2))
+    reader.load_state_dict(model.encoder.cells.state_dict())
+    writer.load_state_dict(model.decoder.stack.cells.state_dict())
+    table = model.decoder.table
+    with torch.no_grad():
+        found = target.layout.split(model(source, target))
+        for number, (one, other) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
+            _, end = reader(table(torch.tensor(one)))
+            written, _ = writer(table(torch.tensor(other)), end)
+            close(found[number], written)
+
+
+def test_both_directions_start_the_decoder_through_a_projection_of_each_layer() -> None:
+    model, source = our_seq2seq(), pack(rows(SOURCES))
+    reader = nn.LSTM(8, 8, 2, bidirectional=True).double()
+    reader.load_state_dict(model.encoder.cells.state_dict())
+    assert model.bridge is not None
+    with torch.no_grad():
+        _, first = model.read(source)
+        for number, row in enumerate(rows(SOURCES)):
+            _, end = reader(model.decoder.table(torch.tensor(row)))
+            for piece in range(2):  # h, c
+                for layer in range(2):
+                    both = torch.cat([end[piece][2 * layer], end[piece][2 * layer + 1]])
+                    projection = model.bridge.layers[2 * piece + layer]
+                    close(first[piece][layer, number], projection(both))
+
+
+@every_variant
+def test_the_loss_equals_a_loop_of_steps(variant: str) -> None:
+    model, objective = our_seq2seq(**VARIANTS[variant]), Translation(start_id=1, smoothing=0.0)
+    for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
+        scores = stepped(model, pack([source]), torch.tensor([[1, *target[:-1]]]))[0]  # type: ignore[arg-type]
+        expected = F.cross_entropy(scores, torch.tensor(target), reduction="sum")
+        prepared = objective.prepare([pair_item(source, target, number)], CPU)
+        close(objective.loss(model, prepared).detach(), expected)
+
+
+@every_variant
+@pytest.mark.parametrize("beams", [1, 3])
+def test_steps_equal_teacher_forcing_for_all_beams(variant: str, beams: int) -> None:
+    model, sources = our_seq2seq(**VARIANTS[variant]), rows(SOURCES)
+    tokens = torch.tensor(rows((9,) * len(SOURCES) * beams))
+    repeated = [row for row in sources for _ in range(beams)]
+    with torch.no_grad():
+        expected = model.scores(model(pack(repeated), pack(tokens.tolist())))
+    close(stepped(model, pack(sources), tokens, beams).flatten(0, 1), expected)  # type: ignore[arg-type]
+
+
+@every_variant
+def test_a_pair_has_the_same_vectors_alone_and_in_any_company(variant: str) -> None:
+    model, (source, target) = our_seq2seq(**VARIANTS[variant]), pairs()
+    with torch.no_grad():
+        together = target.layout.split(model(source, target))
+        for number, (one, other) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
+            close(together[number], model(pack([one]), pack([other])))
+
+
+@every_variant
+def test_rows_move_and_leave_as_if_they_had_been_alone(variant: str) -> None:
+    model, beams, sources = our_seq2seq(**VARIANTS[variant]), 2, rows(SOURCES[:4])
+    state, past = model.start(pack(sources), beams), torch.zeros(8, 0, dtype=torch.long)
+    assert (state.rows, state.beams) == (8, 2)
+    for step in range(4):
+        past = torch.cat([past, torch.tensor(rows((1,) * 8, seed=step))], 1)
+        scores, state = model.step(past[:, -1], state)
+        parents = torch.tensor([0, 0, 3, 2, 5, 5, 7, 6])
+        state, past, scores = state.reorder(parents), past[parents], scores[parents]
+    kept = torch.tensor([3, 1])
+    lines = torch.tensor([6, 7, 2, 3])
+    final, _ = model.step(torch.full((4,), 9), state.keep(kept))
+    past = torch.cat([past[lines], torch.full((4, 1), 9)], 1)
+    repeated = pack([sources[number] for number in (3, 3, 1, 1)])
+    expected = stepped(model, repeated, past)  # type: ignore[arg-type]
+    close(scores[lines], expected[:, -2])
+    close(final, expected[:, -1])
+
+
+@every_variant
+def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
+    model, sources = our_seq2seq(**VARIANTS[variant]), [*rows((1, 7, 3, 12)), []]
+
+    def ask(chosen: list[list[int]]) -> Request:
+        return Request(pack(chosen), 1, [8] * len(chosen), Rules(end=2, never=(0,)), attention=variant in LOOKING)
+
+    together, firsts = beam(model, ask(sources), Beam(3, best=2)), greedy(model, ask(sources))
+    for number, row in enumerate(sources):
+        (alone,), (first,) = beam(model, ask([row]), Beam(3, best=2)), greedy(model, ask([row]))
+        for found, expected in zip([*together[number], firsts[number]], [*alone, first], strict=True):
+            assert found.ids == expected.ids
+            assert found.score == pytest.approx(expected.score, abs=1e-9)
+            if variant in LOOKING:
+                assert found.attention is not None
+                assert expected.attention is not None
+                assert found.attention.shape == (len(found.ids), len(row))
+                close(found.attention, expected.attention)
+
+
+@pytest.mark.parametrize("variant", LOOKING)
+def test_alignments_are_the_same_in_a_trace_and_in_a_search(variant: str) -> None:
+    model, source = our_seq2seq(**VARIANTS[variant]), pack(rows((4, 6)))
+    request = Request(source, 1, [6, 6], Rules(end=2), attention=True)
+    written, trace = greedy(model, request), PairTrace()
+    target = pack([[1, *text.ids[:-1]] for text in written])
+    with torch.no_grad():
+        assert model(source, target, trace).equal(model(source, target))
+    assert len(trace.across.weights) == 1
+    for number, text in enumerate(written):
+        assert text.attention is not None
+        close(trace.across.weights[0][number][0], text.attention)
+        close(text.attention.sum(1), torch.ones(len(text.ids), dtype=torch.float64))
+    close(trace.source.hidden[1], source.layout.split(model.encode(source).detach()))
+
+
+def test_a_model_without_attention_says_so() -> None:
+    request = Request(pack([[3]]), 1, [3], Rules(end=2), attention=True)
+    with pytest.raises(InputError, match="no attention to its source"):
+        greedy(our_seq2seq(), request)
+
+
+@every_variant
+def test_every_weight_learns_and_stands_at_a_depth(variant: str) -> None:
+    model, (source, target) = our_seq2seq(**VARIANTS[variant]).train(), pairs()
+    model.scores(model(source, target)).square().mean().backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+    depths = model.depths()
+    assert depths.keys() == dict(model.named_parameters()).keys()
+    assert {depth for name, depth in depths.items() if name.startswith("encoder.")} == {1, 2}
+    assert {depth for name, depth in depths.items() if name.startswith("decoder.stack.")} == {3, 4}
+    assert {depth for name, depth in depths.items() if name.startswith("bridge.")} <= {2}
+    assert {depth for name, depth in depths.items() if name.startswith(("look_back.", "decoder.output"))} == {5}
+    assert depths["decoder.table.weight"] == depths.get("source_table.weight", 0) == 0
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_fresh_model_learns_pairs_by_heart_and_writes_them(name: str) -> None:
+    family = text_to_text(name)
+    config = family.config.make(vocabulary_size=12, width=24, hidden=24, layers=1, dropout=0.0)
+    first, second, third = (fresh(family, config, seed).state_dict() for seed in (3, 3, 4))
+    assert all(tensor.equal(second[part]) for part, tensor in first.items())
+    assert not first["encoder.cells.weight_hh_l0"].equal(third["encoder.cells.weight_hh_l0"])
+    assert first["encoder.cells.bias_ih_l0"].tolist() == [0.0] * 24 + [1.0] * 24 + [0.0] * 48  # forget gates are open
+    model = fresh(family, config)
+    assert isinstance(model, Seq2Seq)
+    items = [pair_item(source, target, 0) for source, target in PAIRS]
+    settings = OptimiserSettings(rate=2e-2, weight_decay=0.0)
+    learner = Learner(model, Translation(start_id=1), settings, clip=1.0, world=world())
+    for _ in range(40):
+        learner.step([items], factor=1.0)
+    request = Request(pack([source for source, _ in PAIRS]), 1, [5] * 3, Rules(end=2))
+    assert [text.ids for text in greedy(model.eval(), request)] == [target[:-1] for _, target in PAIRS]
+
+
+def test_presets_have_the_sizes_of_the_papers() -> None:
+    counts = {}
+    for name in ("seq2seq-small", "seq2seq-base", "attention-small", "attention-base"):
+        family, preset = text_to_text_preset(name)
+        counts[name] = count_text_to_text(family, preset.config)
+    assert counts["seq2seq-base"] == pytest.approx(384e6, rel=0.001)  # Sutskever et al. 2014, section 3.4
+    assert counts == {
+        "seq2seq-small": 6_263_616, "seq2seq-base": 384_144_000, "attention-small": 6_591_552,
+        "attention-base": 217_115_000,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ["lstm, both ways", "deck gru, both ways", "perceptron, lstm, own tables"])
+def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None:
+    model = our_seq2seq(**VARIANTS[variant]).to("meta")
+    source, target = pack([*rows(SOURCES[1:]), []], device="meta"), pack(rows(TARGETS), device="meta")
+    assert model(source, target).device.type == "meta"
+    scores, state = model.step(torch.zeros(12, dtype=torch.long, device="meta"), model.start(source, 2))
+    assert scores.device.type == state.memory[0].device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "mgu"}, "kind 'mgu' is not known; choose one of rnn, lstm, gru, deck_gru"),
+        ({"hidden": 0}, "hidden must be at least 1"),
+        ({"layers": 1001}, "layers=1,001 is more than the 1,000"),
+        ({"positions": 0}, "positions must be at least 1"),
+        ({"tied": 1}, "tied=1 is neither true nor false"),
+        ({"hidden": 6}, "tied: one table cannot read with width 8 and score vectors of width 6"),
+        ({"target_vocabulary_size": 31}, "one table cannot serve 30 source and 31 target tokens"),
+        ({"score": "cosine"}, "score 'cosine' is not known; choose one of dot, bilinear, perceptron"),
+        ({"score": "dot"}, "score dot: vectors of width 8 and 16 have no product; choose bilinear"),
+        ({"scroe": "dot"}, 'AttentionConfig has no setting "scroe"; did you mean "score"'),
+    ],
+)
+def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        AttentionConfig.make(**SIZES | settings)
+
+
+@pytest.mark.parametrize("config", [Seq2SeqConfig, AttentionConfig])
+def test_every_setting_is_saved(config: type[Seq2SeqConfig]) -> None:
+    assert set(config.hf_names) == {item.name for item in dataclasses.fields(config)}
+
+
+def test_in_float32_batch_mates_change_chances_by_less_than_a_millionth() -> None:
+    model, sources = our_seq2seq(score="bilinear").float(), rows(SOURCES)
+    tokens = torch.tensor(rows((8,) * len(SOURCES)))
+
+    def chances(source: Tokens, written: Tensor) -> Tensor:
+        return stepped(model, source, written).softmax(-1)  # type: ignore[arg-type]
+
+    together = chances(pack(sources), tokens)
+    for number, row in enumerate(sources):
+        alone = chances(pack([row]), tokens[number : number + 1])[0]
+        torch.testing.assert_close(together[number], alone, rtol=0, atol=1e-6)

@@ -1,0 +1,113 @@
+"""Lanes of one stream, carried state, and perplexity: every token is asked for once, with all that came before it."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from kinfolk.errors import InputError
+from kinfolk.objectives.next_token import Lanes, NextToken, perplexity
+from kinfolk.parts.recurrent import State
+from kinfolk.parts.tokens import pack
+from tiny import close
+from tiny_recurrent import our_lm
+
+CPU = torch.device("cpu")
+
+
+def stream(length: int, seed: int = 0) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(30) for _ in range(length)]
+
+
+def test_two_lanes_of_nine_tokens_worked_by_hand() -> None:
+    lanes = Lanes(list(range(10, 19)), lanes=2, length=3)
+    found = [[(item.ids, item.target, item.opens) for item in (lanes[n] for n in lanes.batch(k))] for k in range(3)]
+    first = [([10, 11, 12], [11, 12, 13], True), ([14, 15, 16], [15, 16, 17], True)]
+    assert found == [first, [([13], [14], False), ([17], [18], False)], first]
+    assert (len(lanes), lanes.batches, lanes.steps(2.5), lanes.place(3)) == (4, 2, 5, (1, 1))
+    assert lanes[0].example == 0
+    assert lanes[3].example == 7  # where it stands in the stream
+
+
+@pytest.mark.parametrize(("tokens", "lanes", "length"), [(2, 1, 5), (23, 4, 3), (22, 4, 5), (24, 5, 2), (101, 7, 10)])
+def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int, lanes: int, length: int) -> None:
+    plan, text = Lanes(np.arange(tokens), lanes, length), range(tokens)
+    asked = [token for item in plan for token in item.target]
+    assert sorted(asked) == list(text)[1:]
+    for lane in range(lanes):
+        own = plan[lane::lanes]
+        read = [token for item in own for token in item.ids]
+        assert all(second == first + 1 for first, second in pairwise(read))
+        assert [token + 1 for token in read] == [token for item in own for token in item.target]
+        assert [item.opens for item in own] == [True] + [False] * (plan.batches - 1)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "deck_gru"])
+def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
+    model, objective, tokens = our_lm(kind=kind), NextToken(), stream(24)
+    plan, total, count = Lanes(tokens, 4, 5), 0.0, 0.0
+    state: State | None = None
+    for step in range(plan.batches):
+        prepared = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
+        loss, scored, state = objective.loss(model, prepared, state)
+        assert all(not piece.requires_grad for piece in state)
+        total, count = total + float(loss.detach()), count + scored
+    expected = 0.0
+    for first, last in ((0, 6), (6, 12), (12, 18), (18, 23)):
+        hidden, _ = model(pack([tokens[first:last]]))
+        wanted = torch.tensor(tokens[first + 1 : last + 1])
+        expected += float(F.cross_entropy(model.scores(hidden), wanted, reduction="sum").detach())
+    assert count == 23
+    assert total == pytest.approx(expected, abs=1e-9)
+
+
+def test_an_epoch_begins_with_nothing_remembered() -> None:
+    model, objective, plan = our_lm(), NextToken(), Lanes(stream(20), 2, 4)
+    prepared = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
+    first, _, state = objective.loss(model, prepared)
+    again, _, after = objective.loss(model, prepared, tuple(piece + 1 for piece in state))
+    close(first, again)
+    close(after, state)
+    later = objective.prepare([plan[number] for number in plan.batch(1)], CPU)
+    assert float(objective.loss(model, later, state)[0].detach()) != float(objective.loss(model, later)[0].detach())
+
+
+def test_gradients_stop_at_the_border_of_a_batch() -> None:
+    model, objective, plan = our_lm(tied=False), NextToken(), Lanes(stream(9), 1, 4)
+    first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
+    _, _, state = objective.loss(model, first)
+    loss, _, _ = objective.loss(model, second, state)
+    (table,) = torch.autograd.grad(loss, [model.decoder.table.weight])
+    only_read_before = sorted(set(first.tokens.ids.tolist()) - set(second.tokens.ids.tolist()))
+    assert only_read_before
+    assert not table[only_read_before].any()
+
+
+@pytest.mark.parametrize("length", [1, 7, 512])
+def test_perplexity_scores_each_token_once_whatever_the_stretch(length: int) -> None:
+    model, tokens = our_lm(), stream(40)
+    hidden, _ = model(pack([tokens[:-1]]))
+    expected = float(F.cross_entropy(model.scores(hidden), torch.tensor(tokens[1:])).detach())
+    assert perplexity(model, tokens, length) == pytest.approx(math.exp(expected), rel=1e-12)
+
+
+def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() -> None:
+    model = our_lm()
+    with torch.no_grad():
+        model.decoder.table.weight.zero_()
+        model.decoder.output_bias.zero_()
+    assert perplexity(model, np.array(stream(50))) == pytest.approx(30.0)  # one tied table: all scores are zero
+
+
+def test_a_stream_that_is_too_short_is_refused() -> None:
+    with pytest.raises(InputError, match="3 tokens cannot be read in 3 lanes of 5 tokens a step"):
+        Lanes([1, 2, 3], lanes=3, length=5)
+    with pytest.raises(InputError, match="1 tokens cannot be read"):
+        perplexity(our_lm(), [1])

@@ -1,0 +1,135 @@
+"""Scheduled sampling: what is read at which chance, and that a loop of steps is what the formula says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kinfolk.errors import InputError
+from kinfolk.objectives.scheduled_translation import WAYS, Advancing, Paced, ScheduledTranslation
+from kinfolk.objectives.translation import Translation, pair_item
+from kinfolk.parts.tokens import Tokens, pack
+from tiny import close
+from tiny_pairs import SOURCES, TARGETS, our_transformer, rows
+from tiny_recurrent import VARIANTS, our_seq2seq
+
+CPU = torch.device("cpu")
+ITEMS = [
+    pair_item(source, target, number)
+    for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
+]
+ALWAYS = ScheduledTranslation(1, smoothing=0.0, most=1.0, schedule="constant")
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def learning(**settings: Any) -> Any:
+    """A model that is being trained, without dropout."""
+    return our_seq2seq(**settings | {"dropout": 0.0}).train()
+
+
+def free_running(model: Any, source: list[int], target: list[int]) -> Tensor:
+    """The loss of one target when every token that is read is the model's own guess: the definition."""
+    state, ids, total = model.begin(pack([source])), torch.tensor([1]), torch.zeros((), dtype=torch.float64)
+    for wanted in target:
+        hidden, state = model.advance(ids, state)
+        scores = model.scores(hidden)
+        total = total + F.cross_entropy(scores, torch.tensor([wanted]))
+        ids = scores.argmax(-1)
+    return total
+
+
+def test_the_chance_rises_over_the_run() -> None:
+    linear, curve = ScheduledTranslation(1, most=0.8), ScheduledTranslation(1, most=0.8, schedule="sigmoid")
+    assert [linear.at(step, 4).chance for step in range(5)] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8])
+    chances = [curve.at(step, 4).chance for step in range(5)]
+    assert chances == sorted(chances)
+    assert chances[2] == pytest.approx(0.4)
+    assert chances[0] < 0.003 < 0.797 < chances[4]
+    assert ALWAYS.at(0, 9).chance == 1.0
+    assert isinstance(linear, Paced)
+
+
+@every_variant
+def test_a_loop_of_steps_at_chance_one_is_free_running_and_learns_as_such(variant: str) -> None:
+    model, objective = learning(**VARIANTS[variant]), replace(ALWAYS, way="steps")
+    weights = list(model.parameters())
+    found = objective.loss(model, objective.prepare(ITEMS, CPU))
+    expected = torch.stack([free_running(model, item.ids, item.target) for item in ITEMS]).sum()
+    close(found, expected)
+    close(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights))
+
+
+@every_variant
+def test_a_loop_of_steps_that_reads_the_truth_is_teacher_forcing(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, objective = learning(**VARIANTS[variant]), replace(ALWAYS, way="steps")
+    monkeypatch.setattr(torch, "rand", lambda shape, device: torch.ones(shape, device=device))  # every coin says no
+    found = objective.loss(model, objective.prepare(ITEMS, CPU))
+    plain = Translation(1, smoothing=0.0)
+    close(found, plain.loss(model, plain.prepare(ITEMS, CPU)))
+
+
+@pytest.mark.parametrize("kind", ["transformer", "recurrent"])
+def test_two_passes_read_the_guesses_of_the_first(kind: str) -> None:
+    model: Any = learning() if kind == "recurrent" else our_transformer(dropout=0.0).train()
+    prepared = ALWAYS.prepare(ITEMS, CPU)
+    with torch.no_grad():
+        guesses = model.scores(model(prepared.tokens, prepared.shifted)).argmax(-1)
+    read = [[1, *own.tolist()[:-1]] for own in prepared.shifted.layout.split(guesses)]
+    scores = model.scores(model(prepared.tokens, pack(read)))
+    close(ALWAYS.loss(model, prepared), F.cross_entropy(scores, prepared.targets, reduction="sum"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(way: str) -> None:
+    model, objective = learning(score="bilinear"), replace(ALWAYS, most=0.5, way=way)
+    prepared = objective.prepare(ITEMS, CPU)
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return float(objective.loss(model, prepared).detach())
+
+    assert loss(1) == loss(1)
+    assert loss(1) != loss(2)
+
+
+def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
+    model, objective, seen = learning(), replace(ALWAYS, most=0.5), []
+    items = [pair_item([3, 4], [7] * 50, 0) for _ in range(20)]
+    prepared = objective.prepare(items, CPU)
+
+    def watched(module: Any, given: tuple[Tokens, Tokens]) -> None:
+        seen.append(given[1].ids.view(20, 50))
+
+    with torch.no_grad():
+        model.decoder.output_bias[9] = 100.0  # the guess is always 9
+    model.register_forward_pre_hook(watched)
+    torch.manual_seed(0)
+    objective.loss(model, prepared)
+    truth, mixed = seen
+    assert truth.tolist() == [[1] + [7] * 49] * 20
+    assert mixed[:, 0].tolist() == [1] * 20
+    assert set(mixed[:, 1:].unique().tolist()) == {7, 9}
+    assert 0.45 < float((mixed[:, 1:] == 9).double().mean()) < 0.55
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_model_that_is_judged_reads_the_truth(way: str) -> None:
+    model, plain = learning().eval(), Translation(1, smoothing=0.0)
+    prepared = plain.prepare(ITEMS, CPU)
+    assert replace(ALWAYS, way=way).loss(model, prepared).equal(plain.loss(model, prepared))
+
+
+def test_what_cannot_be_is_refused() -> None:
+    transformer = our_transformer().train()
+    assert not isinstance(transformer, Advancing)
+    with pytest.raises(InputError, match='cannot be trained step by step; choose way="passes"'):
+        replace(ALWAYS, way="steps").loss(transformer, ALWAYS.prepare(ITEMS, CPU))
+    with pytest.raises(InputError, match="must lie between 0 and 1"):
+        ScheduledTranslation(1, most=1.5)
+    with pytest.raises(InputError, match="schedule='cosine' is not known"):
+        ScheduledTranslation(1, schedule="cosine")
