@@ -78,7 +78,7 @@ class AnswerTask:
 
     def decided(self, model: Model, material: QuestionItems) -> AnswerTask:
         """The threshold of "no answer" is tuned on the dev set and kept with the model."""
-        if not self.unanswerable:
+        if not self.unanswerable or not material.items:
             return self
         return replace(self, null_threshold=_tuned(self.decoded(model, material), material.questions))
 

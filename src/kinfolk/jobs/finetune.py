@@ -253,7 +253,7 @@ class Job:
             log = run.entries()
         finally:
             run.close()
-        task = self.task.decided(model, self.held) if self.held.items else self.task
+        task = self.task.decided(model, self.held)
         return Result(model, task, self.judge(task, model), notes, log, seconds)
 
     def judge(self, task: Task, model: Model) -> Judged:

@@ -125,7 +125,7 @@ class Task(Protocol):
         """How good the model is on the material."""
 
     def decided(self, model: Model, material: Any) -> Self:
-        """The task with what is tuned on the dev set, such as thresholds."""
+        """The task of a model at the end of its training, with what is tuned on the dev set (which may be empty)."""
 
     def to_public(self) -> dict[str, Any]:
         """What config.json says of the task, label names included."""

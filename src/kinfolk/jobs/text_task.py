@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from kinfolk.data.examples import Example
 from kinfolk.errors import ConfigError, InputError, choose, first_few
@@ -62,6 +64,8 @@ class TextTask:
     windows: Windows = WHOLE
     weights: tuple[float, ...] | None = None
     thresholds: tuple[float, ...] | None = None  # of multilabel: the probability from which on a label is given
+    middle: float = 0.0  # of regress: training sees numbers of mean 0 and deviation 1, whatever their own are
+    spread: float = 1.0
 
     head = "classify"
 
@@ -73,7 +77,9 @@ class TextTask:
         if kind != "classify":
             options.refuse(kind, "class_weights")
         if kind == "regress":
-            return cls(kind, ("value",), options.windows)
+            numbers = np.array([example.label for example in examples], dtype=np.float64)
+            spread = float(numbers.std()) or 1.0
+            return cls(kind, ("value",), options.windows, middle=float(numbers.mean()), spread=spread)
         counts = Counter(label for example in examples for label in _labels(example))
         names = tuple(sorted(counts, key=_label_order))
         if kind == "classify" and len(names) < 2:
@@ -107,9 +113,10 @@ class TextTask:
     def material(self, tokenizer: Tokenizer, examples: Sequence[Example], size: int) -> TextMaterial:
         """Texts or pairs, long ones in windows that all have the label of their text; cuts are told by a CutWarning."""
         targets, cut = self.targets(examples), CutCount()
+        learned = [(number - self.middle) / self.spread for number in targets] if self.kind == "regress" else targets
         size, stride = self.windows.size(size), self.windows.stride
         where = [example.where for example in examples]
-        scored = text_items(tokenizer, texts_of(examples), targets, size, stride, cut, where.__getitem__)
+        scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
         cut.report()
         return TextMaterial(scored, targets, examples)
 
@@ -140,7 +147,8 @@ class TextTask:
         from kinfolk.training import metrics  # only training and evaluation need scikit-learn
 
         if self.kind == "regress":
-            return metrics.regression(scores, np.array(targets, dtype=np.float64))
+            numbers = scores.astype(np.float64) * self.spread + self.middle
+            return metrics.regression(numbers, np.array(targets, dtype=np.float64))
         if self.kind == "multilabel":
             truth = self.truth(targets)
             chosen = metrics.best_thresholds(scores, truth) if self.thresholds is None else np.array(self.thresholds)
@@ -148,14 +156,24 @@ class TextTask:
         return metrics.classification(scores, np.array(targets))
 
     def decided(self, model: Model, material: TextMaterial) -> TextTask:
-        """Thresholds of labels are tuned on the dev set and kept with the model."""
-        if self.kind != "multilabel":
+        """Thresholds of labels are tuned on the dev set and kept with the model; the scale of numbers goes into it."""
+        if self.kind == "regress":
+            self._scale_back(model)
+            return replace(self, middle=0.0, spread=1.0)
+        if self.kind != "multilabel" or not material.items:
             return self
         from kinfolk.training.metrics import best_thresholds
 
         scores = score(model, self.objective(model), material.scored)
         chosen = best_thresholds(scores, self.truth(material.targets))
         return replace(self, thresholds=tuple(float(limit) for limit in chosen))
+
+    def _scale_back(self, model: Model) -> None:
+        """The last layer takes the scale in, so that the model speaks in the user's own units."""
+        last: nn.Linear = model.heads["classify"].output  # type: ignore[assignment]
+        with torch.no_grad():
+            last.weight.mul_(self.spread)
+            last.bias.mul_(self.spread).add_(self.middle)
 
     def truth(self, targets: Sequence[Any]) -> np.ndarray:
         """Lists of label numbers as a table of zeros and ones."""

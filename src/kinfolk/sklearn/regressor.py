@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -17,15 +16,12 @@ from kinfolk.jobs.classify import score_texts
 from kinfolk.sklearn.inputs import same_length, texts_of
 from kinfolk.sklearn.learner import TextLearner
 
-IN_UNITS_OF_Y = {"mean_absolute_error", "root_mean_squared_error"}
-
 
 class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
     """A model of the family, trained to give a number.
 
-    X holds texts, or pairs of texts (tuples of two, or two columns), y a number for each. Numbers of any size are
-    learned alike: training sees them with mean 0 and deviation 1, and the last layer is scaled back afterwards, so that
-    `encoder_` speaks in y's own units. The parameters are explained in `TextLearner` (learner.py).
+    X holds texts, or pairs of texts (tuples of two, or two columns), y a number for each; numbers of any size are
+    learned alike. The parameters are explained in `TextLearner` (learner.py).
     """
 
     def __init__(
@@ -62,18 +58,11 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
         """Train on texts and their numbers."""
         texts, numbers = texts_of(X), numbers_of(y)
         same_length(texts, numbers)
-        middle, spread = float(np.mean(numbers)), float(np.std(numbers)) or 1.0
         examples = []
         for place, (text, number) in enumerate(zip(texts, numbers, strict=True)):
             first, second = (text, None) if isinstance(text, str) else text
-            examples.append(Example(first, second, (number - middle) / spread, f"text {place}"))
+            examples.append(Example(first, second, number, f"text {place}"))
         self._learn("regress", examples)
-        with torch.no_grad():
-            last = self.encoder_.model.heads["classify"].output
-            last.weight.mul_(spread)  # type: ignore[union-attr, operator]
-            last.bias.mul_(spread).add_(middle)  # type: ignore[union-attr, operator]
-        for name in self.validation_metrics_.keys() & IN_UNITS_OF_Y:
-            self.validation_metrics_[name] *= spread
         return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803

@@ -1,0 +1,49 @@
+"""Numbers of any size are learned, and told in their own units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import examples, settings
+
+import kinfolk
+from kinfolk.data.examples import Example
+from kinfolk.jobs.features import fit_features
+
+
+def prices(count: int, seed: int = 0) -> list[Example]:
+    """Salty texts cost 5,200, sandy ones 4,800."""
+    given = examples(count, seed)
+    return [Example(item.text, None, 5200.0 if item.label == "salty" else 4800.0, item.where) for item in given]
+
+
+def test_large_numbers_are_learned_and_saved_in_their_own_units(tiny_bert: Path, tmp_path: Path) -> None:
+    held = prices(32, seed=1)
+    found = kinfolk.finetune(
+        tiny_bert, prices(96), tmp_path / "run", dev=held, task="regress", settings=settings(epochs=6.0), device="cpu"
+    )
+    assert found.metrics["pearson"] > 0.9
+    guesses = [said.value for said in kinfolk.load(tmp_path / "run").classify([item.text for item in held])]
+    errors = np.abs(np.array(guesses) - [item.label for item in held])
+    assert errors.mean() == pytest.approx(found.metrics["mean_absolute_error"], rel=1e-3)
+    assert errors.mean() < 100
+
+
+def test_so_are_they_on_a_frozen_encoder(tiny_bert: Path, tmp_path: Path) -> None:
+    held = prices(32, seed=1)
+    found = fit_features(
+        tiny_bert, prices(96), tmp_path / "run", dev=held, task="regress", settings=settings(epochs=6.0), device="cpu"
+    )
+    guesses = [said.value for said in kinfolk.load(tmp_path / "run").classify([item.text for item in held])]
+    errors = np.abs(np.array(guesses) - [item.label for item in held])
+    assert errors.mean() == pytest.approx(found.metrics["mean_absolute_error"], rel=1e-2)
+    assert errors.mean() < 300  # a random encoder has little to tell, but the units are right
+
+
+def test_without_a_dev_set_the_units_are_the_same(tiny_bert: Path, tmp_path: Path) -> None:
+    learned = prices(48)
+    kinfolk.finetune(tiny_bert, learned, tmp_path / "run", dev=[], task="regress", settings=settings(), device="cpu")
+    guesses = [said.value for said in kinfolk.load(tmp_path / "run").classify([item.text for item in learned])]
+    assert 4700 < np.mean(guesses) < 5300
