@@ -81,6 +81,16 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Encoder(model.eval(), tokenizer).save(tmp_path_factory.mktemp("models") / "tiny-bert")
 
 
+@pytest.fixture(scope="session")
+def small_translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a recurrent model with attention that has learned to translate two made-up languages."""
+    from small_pairs import train
+
+    folder = tmp_path_factory.mktemp("translators") / "run"
+    train(folder, steps=120)
+    return folder
+
+
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `kinfolk` inside the test's process, so that torch is imported once; being the test's, it is not tuned."""

@@ -41,6 +41,21 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "tag": ["texts", "words"],
         "to": ["device"],
     }
+    translator = {
+        name: list(inspect.signature(verb).parameters)[1:]
+        for name, verb in inspect.getmembers(kinfolk.Translator, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    drawn = ["temperature", "top_k", "top_p", "seed"]
+    assert translator == {
+        "align": ["source", "target", "pieces"],
+        "info": [],
+        "save": ["folder", "card"],
+        "to": ["device"],
+        "translate": ["texts", "beam", "length_penalty", "best", *drawn, "max_length", "copy_unknown"],
+        "translate_settings": ["options"],
+        "translate_stream": ["texts", "settings"],
+    }
     assert list(inspect.signature(kinfolk.load).parameters) == ["name_or_path", "device", "allow_pickle"]
 
 

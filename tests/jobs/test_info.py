@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kinfolk.errors import InputError, WeightsError
-from kinfolk.jobs.info import Sizes, describe_folder, describe_preset, relatives
-from kinfolk.models.registry import families, preset
+from kinfolk.jobs.info import Sizes, TextToTextPresetInfo, describe_folder, describe_preset, relatives
+from kinfolk.models.registry import families, preset, text_to_text_families
 
 KNOWN = {
     "bert-base-uncased": 109_482_240,
@@ -23,6 +23,7 @@ KNOWN = {
     "albert-xxlarge-v2": 222_595_584,
     "distilbert-base-uncased": 66_362_880,
 }
+WRITERS = [name for family in text_to_text_families() for name in family.presets]
 PRESETS = [name for family in families() for name in family.presets]
 # published with the size of the English model, although their vocabularies are others
 ROUGH = ("bert-base-multilingual-cased", "bert-base-chinese")
@@ -52,9 +53,21 @@ def test_the_computed_count_is_near_the_published_one(name: str) -> None:
     assert found.parameters / 1e6 == pytest.approx(float(found.published[:-1]), rel=0.06)
 
 
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_model_that_writes_texts_tells_its_settings(name: str) -> None:
+    found = describe_preset(name)
+    assert isinstance(found, TextToTextPresetInfo)
+    assert found.settings["vocabulary_size"] > 0
+    assert "pad_id" not in found.settings
+    if found.published:
+        assert found.parameters / 1e6 == pytest.approx(float(found.published[:-1]), rel=0.06)
+
+
 def test_an_unknown_model_is_told_with_the_nearest_one() -> None:
     with pytest.raises(InputError, match='did you mean "bert-base-uncased"'):
         describe_preset("bert-base-uncase")
+    with pytest.raises(InputError, match='did you mean "transformer-big"'):
+        describe_preset("transformer-bigg")
 
 
 def test_every_relative_stands_after_its_parent() -> None:
@@ -64,6 +77,11 @@ def test_every_relative_stands_after_its_parent() -> None:
         assert relative.idea
         assert relative.paper
         seen.add(relative.name)
+
+
+def test_bert_descends_from_the_transformer() -> None:
+    parents = {relative.name: relative.parent for relative in relatives()}
+    assert parents["bert"] == parents["marian"] == "kinfolk-transformer"
 
 
 def test_a_folder_tells_its_parts(tiny_bert: Path) -> None:

@@ -222,9 +222,11 @@ def show_translations(found: Any, best: int, json: bool) -> None:
     if json:
         print_json([[asdict(option) for option in options] for chunk in found for options in chunk])
         return
+    from kinfolk.jobs.translate_file import one_line
+
     for options in (options for chunk in found for options in chunk):
         for option in options:
-            print(visible(option.text) if best == 1 else f"{option.score:.4f}\t{visible(option.text)}")
+            print(one_line(option.text) if best == 1 else f"{option.score:.4f}\t{one_line(option.text)}")
 
 
 def show_measured(
@@ -246,7 +248,7 @@ def show_measured(
     one = target is None
     read = read_pairs(source, named, max_bad_rows) if one else read_parallel(source, str(target), max_bad_rows)
     found = measure(translator, read.pairs, translator.translate_settings(beam=beam))
-    found.account.tell()
+    found.tally.tell()
     if json:
         told = {"pairs": len(read.pairs), "bad": read.bad, "metrics": dict(found.metrics), "signature": found.signature}
         print_json(told)

@@ -34,11 +34,11 @@ def copied(model: Any, tokenizer: Any, found: Sequence[Unspelled]) -> list[str]:
     sources = [item.source for item in found]
     targets = [[*item.target, model.config.end_id] for item in found]
     weights = attention(model, sources, targets) if found else []
-    return [_filled(tokenizer, item, looks) for item, looks in zip(found, weights, strict=True)]
+    return [filled(tokenizer, item, looks) for item, looks in zip(found, weights, strict=True)]
 
 
-def _filled(tokenizer: Any, item: Unspelled, weights: np.ndarray) -> str:
-    """`weights` is (layers, heads, target tokens, source tokens)."""
+def filled(tokenizer: Any, item: Unspelled, weights: np.ndarray) -> str:
+    """The text of one translation; `weights` is (layers, heads, target tokens, source tokens)."""
     looks = weights[usual_layer(len(weights))].mean(0)
     rows = iter([row for row, number in zip(looks, item.target, strict=False) if number == tokenizer.unknown_id])
     offsets = tokenizer.source_offsets(item.text)

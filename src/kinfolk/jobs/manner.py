@@ -16,7 +16,7 @@ from kinfolk.generate.search import Penalty
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig
 
 STOPS = {False: "present", True: "full", "never": "exact"}  # early_stopping: ours
-MOST_BEAMS = 1_000
+MOST_BEAMS, MOST_LENGTH = 1_000, 16_384  # beyond, a search would fill the memory
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Manner:
         if family.generation is None:
             return cls(never=tuple(sorted(never)))
         said = {name: value for name, value in {**public, **generation}.items() if value is not None}
-        most = _number(said, "max_length", config.positions, 2)  # type: ignore[attr-defined]
+        most = _number(said, "max_length", min(config.positions, MOST_LENGTH), 2, MOST_LENGTH)  # type: ignore[attr-defined]
         return cls(
             beams=_number(said, "num_beams", 4, 1, MOST_BEAMS),
             penalty=_penalty(said),
@@ -50,7 +50,7 @@ class Manner:
         )
 
 
-def _number(said: Mapping[str, Any], name: str, usual: int, least: int, most: int = 2**20) -> int:
+def _number(said: Mapping[str, Any], name: str, usual: int, least: int, most: int) -> int:
     value = said.get(name, usual)
     if type(value) is not int or not least <= value <= most:
         raise ConfigError(

@@ -11,7 +11,7 @@ import torch
 from kinfolk.data.batching import token_batches
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import InputError
-from kinfolk.jobs.translate import Account, TranslateSettings, translate_chunks
+from kinfolk.jobs.translate import Tally, TranslateSettings, translate_chunks
 from kinfolk.jobs.translator import Translator
 from kinfolk.objectives.objective import Item
 from kinfolk.objectives.translation import Translation
@@ -29,7 +29,7 @@ class Measured:
     metrics: Mapping[str, float]
     signature: str
     texts: Sequence[str]
-    account: Account
+    tally: Tally
 
 
 def measure(translator: Translator, pairs: Sequence[Pair], settings: TranslateSettings | None = None) -> Measured:
@@ -39,12 +39,12 @@ def measure(translator: Translator, pairs: Sequence[Pair], settings: TranslateSe
     if not pairs:
         raise InputError("there are no pairs to measure translations by")
     chosen = settings or translator.translate_settings()
-    account = Account(translator.trained_length)
-    found = translate_chunks(translator, (pair.source for pair in pairs), chosen, account)
+    tally = Tally(translator.trained_length)
+    found = translate_chunks(translator, (pair.source for pair in pairs), chosen, tally)
     texts = [options[0].text for chunk in found for options in chunk]
     score = bleu(texts, [pair.target for pair in pairs])
     exact = sum(text == pair.target for text, pair in zip(texts, pairs, strict=True)) / len(pairs)
-    return Measured({"bleu": score.score, "exact": exact}, score.signature, texts, account)
+    return Measured({"bleu": score.score, "exact": exact}, score.signature, texts, tally)
 
 
 @torch.inference_mode()

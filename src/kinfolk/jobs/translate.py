@@ -17,7 +17,7 @@ from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import Beam, Penalty, beam, greedy
 from kinfolk.generate.writing import Request, Rules, Written
 from kinfolk.jobs.copying import Unspelled, copied
-from kinfolk.jobs.manner import Manner
+from kinfolk.jobs.manner import MOST_BEAMS, MOST_LENGTH, Manner
 from kinfolk.parts.tokens import pack
 
 CHUNK_TEXTS = 512
@@ -67,8 +67,9 @@ class TranslateSettings:
         copy_unknown: bool = False,
     ) -> TranslateSettings:
         """From what a user says; what is not said is as the model is used to. Any sampling option asks for sampling."""
-        if max_length is not None and max_length < 1:
-            raise InputError(f"max_length={max_length} must be at least 1")
+        for name, number, most in (("max_length", max_length, MOST_LENGTH), ("beam", beam, MOST_BEAMS)):
+            if number is not None and not 1 <= number <= most:
+                raise InputError(f"{name}={number} must be from 1 to {most:,}")
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         sampling = Sampling(**named) if named else None
@@ -88,7 +89,7 @@ class TranslateSettings:
 
 
 @dataclass
-class Account:
+class Tally:
     """How many texts there were so far, and how many of them were too long, cut, or not brought to an end."""
 
     known: int  # tokens, that the model was trained on
@@ -117,27 +118,27 @@ class Account:
 
 
 def translate_chunks(
-    translator: Any, texts: Iterable[str], settings: TranslateSettings, account: Account | None = None
+    translator: Any, texts: Iterable[str], settings: TranslateSettings, tally: Tally | None = None
 ) -> Iterator[list[list[Translation]]]:
     """For each text its best translations, best first; lists of at most CHUNK_TEXTS texts.
 
-    What is to be said of the texts is a warning at the end, unless an `account` is given to keep it.
+    What is to be said of the texts is a warning at the end, unless a `tally` is given to keep it.
     """
-    kept = account or Account(translator.trained_length)
+    kept = tally or Tally(translator.trained_length)
     for chunk in chunks(texts, CHUNK_TEXTS):
         found = _Chunk(translator, chunk, kept.texts, settings, kept).translations()
         kept.texts += len(chunk)
         yield found
-    if account is None:
+    if tally is None:
         kept.tell()
 
 
 class _Chunk:
     """Some texts, of which the first is number `first` of the whole job."""
 
-    def __init__(self, translator: Any, texts: list[str], first: int, settings: TranslateSettings, account: Account):
+    def __init__(self, translator: Any, texts: list[str], first: int, settings: TranslateSettings, tally: Tally):
         self.translator, self.texts, self.first = translator, texts, first
-        self.settings, self.account, self.manner = settings, account, translator.manner
+        self.settings, self.tally, self.manner = settings, tally, translator.manner
         self.model, self.tokenizer, self.config = translator.model, translator.tokenizer, translator.model.config
         self.ids = [self._encoded(place) for place in range(len(texts))]
 
@@ -146,11 +147,11 @@ class _Chunk:
         if not isinstance(text, str):
             raise InputError(f"text {self.first + place} is a {type(text).__name__}, expected a string")
         ids: list[int] = self.tokenizer.encode_source(text)
-        if len(ids) > self.account.known:
-            self.account.long += 1
-            self.account.longest = max(self.account.longest, len(ids))
+        if len(ids) > self.tally.known:
+            self.tally.long += 1
+            self.tally.longest = max(self.tally.longest, len(ids))
         if len(ids) > MOST_TOKENS:
-            self.account.dropped += len(ids) - MOST_TOKENS
+            self.tally.dropped += len(ids) - MOST_TOKENS
             ids = [*ids[: MOST_TOKENS - 1], ids[-1]]
         return ids
 
@@ -165,7 +166,7 @@ class _Chunk:
             texts = iter(self._texts(batch, written))
             for place, most, options in zip(batch, longest, written, strict=True):
                 found[place] = [self._judged(next(texts), option, most) for option in options]
-                self.account.unfinished += not found[place][0].finished
+                self.tally.unfinished += not found[place][0].finished
         return found
 
     def _longest(self, place: int) -> int:

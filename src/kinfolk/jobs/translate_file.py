@@ -18,7 +18,7 @@ from kinfolk.data.writers import OUTPUTS
 from kinfolk.errors import InputError
 from kinfolk.files import replacing
 from kinfolk.jobs.tables import Inputs, Row, write_judged
-from kinfolk.jobs.translate import CHUNK_TEXTS, Account, TranslateSettings, Translation, translate_chunks
+from kinfolk.jobs.translate import CHUNK_TEXTS, Tally, TranslateSettings, Translation, translate_chunks
 from kinfolk.jobs.translator import Translator
 from kinfolk.machine import give_back
 
@@ -41,10 +41,10 @@ def translate_file(
     suffix = Path(output).suffix.lower()
     if chosen.search.best > 1 and suffix != ".jsonl":
         raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
-    account = Account(translator.trained_length)
+    tally = Tally(translator.trained_length)
     work = _write_table if suffix in OUTPUTS else _write_lines
-    count = work(translator, source, Path(output), chosen, column, report, account)
-    account.tell()
+    count = work(translator, source, Path(output), chosen, column, report, tally)
+    tally.tell()
     return count
 
 
@@ -55,13 +55,13 @@ def _write_lines(
     settings: TranslateSettings,
     column: str | None,
     report: Report,
-    account: Account,
+    tally: Tally,
 ) -> int:
     if str(source) != STDIN:
         deque(read_texts(source, column), maxlen=0)  # bad lines are told now
     count = 0
     with replacing(output) as stream:
-        for chunk in translate_chunks(translator, read_texts(source, column), settings, account):
+        for chunk in translate_chunks(translator, read_texts(source, column), settings, tally):
             _append(stream, [options[0] for options in chunk])
             count += len(chunk)
             report(len(chunk))
@@ -85,12 +85,12 @@ def _write_table(
     settings: TranslateSettings,
     column: str | None,
     report: Report,
-    account: Account,
+    tally: Tally,
 ) -> int:
     inputs = Inputs(source, lambda text, place: str(text), column, pair="")
 
     def judge(texts: Sequence[str]) -> Iterable[Row]:
-        for chunk in translate_chunks(translator, texts, settings, account):
+        for chunk in translate_chunks(translator, texts, settings, tally):
             yield from map(added, chunk)
 
     def added(options: list[Translation]) -> Row:

@@ -1,0 +1,104 @@
+"""Recurrent sequence to sequence while it writes: steps, beams and searches agree with training, in any company."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinfolk.errors import InputError
+from kinfolk.generate.search import Beam, beam, greedy
+from kinfolk.generate.writing import Request, Rules
+from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.parts.trace import PairTrace
+from tiny import close
+from tiny_pairs import SOURCES, rows, stepped
+from tiny_recurrent import LOOKING, VARIANTS, our_seq2seq
+
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+@every_variant
+@pytest.mark.parametrize("beams", [1, 3])
+def test_steps_equal_teacher_forcing_for_all_beams(variant: str, beams: int) -> None:
+    model, sources = our_seq2seq(**VARIANTS[variant]), rows(SOURCES)
+    tokens = torch.tensor(rows((9,) * len(SOURCES) * beams))
+    repeated = [row for row in sources for _ in range(beams)]
+    with torch.no_grad():
+        expected = model.scores(model(pack(repeated), pack(tokens.tolist())))
+    close(stepped(model, pack(sources), tokens, beams).flatten(0, 1), expected)  # type: ignore[arg-type]
+
+
+@every_variant
+def test_rows_move_and_leave_as_if_they_had_been_alone(variant: str) -> None:
+    model, beams, sources = our_seq2seq(**VARIANTS[variant]), 2, rows(SOURCES[:4])
+    state, past = model.start(pack(sources), beams), torch.zeros(8, 0, dtype=torch.long)
+    assert (state.rows, state.beams) == (8, 2)
+    for step in range(4):
+        past = torch.cat([past, torch.tensor(rows((1,) * 8, seed=step))], 1)
+        scores, state = model.step(past[:, -1], state)
+        parents = torch.tensor([0, 0, 3, 2, 5, 5, 7, 6])
+        state, past, scores = state.reorder(parents), past[parents], scores[parents]
+    kept = torch.tensor([3, 1])
+    lines = torch.tensor([6, 7, 2, 3])
+    final, _ = model.step(torch.full((4,), 9), state.keep(kept))
+    past = torch.cat([past[lines], torch.full((4, 1), 9)], 1)
+    repeated = pack([sources[number] for number in (3, 3, 1, 1)])
+    expected = stepped(model, repeated, past)  # type: ignore[arg-type]
+    close(scores[lines], expected[:, -2])
+    close(final, expected[:, -1])
+
+
+@every_variant
+def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
+    model, sources = our_seq2seq(**VARIANTS[variant]), [*rows((1, 7, 3, 12)), []]
+
+    def ask(chosen: list[list[int]]) -> Request:
+        return Request(pack(chosen), 1, [8] * len(chosen), Rules(end=2, never=(0,)), attention=variant in LOOKING)
+
+    together, firsts = beam(model, ask(sources), Beam(3, best=2)), greedy(model, ask(sources))
+    for number, row in enumerate(sources):
+        (alone,), (first,) = beam(model, ask([row]), Beam(3, best=2)), greedy(model, ask([row]))
+        for found, expected in zip([*together[number], firsts[number]], [*alone, first], strict=True):
+            assert found.ids == expected.ids
+            assert found.score == pytest.approx(expected.score, abs=1e-9)
+            if variant in LOOKING:
+                assert found.attention is not None
+                assert expected.attention is not None
+                assert found.attention.shape == (len(found.ids), len(row))
+                close(found.attention, expected.attention)
+
+
+@pytest.mark.parametrize("variant", LOOKING)
+def test_alignments_are_the_same_in_a_trace_and_in_a_search(variant: str) -> None:
+    model, source = our_seq2seq(**VARIANTS[variant]), pack(rows((4, 6)))
+    request = Request(source, 1, [6, 6], Rules(end=2), attention=True)
+    written, trace = greedy(model, request), PairTrace()
+    target = pack([[1, *text.ids[:-1]] for text in written])
+    with torch.no_grad():
+        assert model(source, target, trace).equal(model(source, target))
+    assert len(trace.across.weights) == 1
+    for number, text in enumerate(written):
+        assert text.attention is not None
+        close(trace.across.weights[0][number][0], text.attention)
+        close(text.attention.sum(1), torch.ones(len(text.ids), dtype=torch.float64))
+    close(trace.source.hidden[1], source.layout.split(model.encode(source).detach()))
+
+
+def test_a_model_without_attention_says_so() -> None:
+    request = Request(pack([[3]]), 1, [3], Rules(end=2), attention=True)
+    with pytest.raises(InputError, match="no attention to its source"):
+        greedy(our_seq2seq(), request)
+
+
+def test_in_float32_batch_mates_change_chances_by_less_than_a_millionth() -> None:
+    model, sources = our_seq2seq(score="bilinear").float(), rows(SOURCES)
+    tokens = torch.tensor(rows((8,) * len(SOURCES)))
+
+    def chances(source: Tokens, written: Tensor) -> Tensor:
+        return stepped(model, source, written).softmax(-1)  # type: ignore[arg-type]
+
+    together = chances(pack(sources), tokens)
+    for number, row in enumerate(sources):
+        alone = chances(pack([row]), tokens[number : number + 1])[0]
+        torch.testing.assert_close(together[number], alone, rtol=0, atol=1e-6)

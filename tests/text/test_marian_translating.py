@@ -1,0 +1,118 @@
+"""Marian folders: what transformers wrote, we translate as it does; what we write, it reads."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from marian_folders import SOURCE, marian_folder
+
+import kinfolk
+from kinfolk.errors import ConfigError, TokenizerError
+from kinfolk.jobs.info import TextToTextFolderInfo, describe_folder
+from kinfolk.jobs.loaded import load_translator
+from tiny_folders import change_config
+from tiny_pairs import their_marian
+
+TEXTS = [*dict.fromkeys(SOURCE)][:6]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model, and sentencepiece models of its own."""
+    path = marian_folder(tmp_path_factory.mktemp("marian"))
+    ids = json.loads((path / "vocab.json").read_text())
+    pad = ids["<pad>"]
+    model = their_marian(
+        seed=4, vocab_size=len(ids), pad_token_id=pad, decoder_start_token_id=pad, eos_token_id=0, forced_eos_token_id=0
+    )
+    with torch.no_grad():
+        model.final_logits_bias[0, 0] += 2.0  # so that texts end
+    settings = model.generation_config
+    settings.bad_words_ids, settings.num_beams, settings.max_length = [[pad]], 3, 15
+    settings.forced_eos_token_id = 0
+    model.save_pretrained(path)
+    return path
+
+
+def theirs(folder: Path, **options: Any) -> list[str]:
+    """What the reference writes, a sentence at a time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        tokenizer = transformers.MarianTokenizer.from_pretrained(str(folder))
+        model = transformers.MarianMTModel.from_pretrained(str(folder)).eval()
+        found = []
+        for text in TEXTS:
+            ids = model.generate(**tokenizer([text], return_tensors="pt"), **options)
+            found += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
+def test_translations_are_those_of_the_reference(folder: Path) -> None:
+    ours = load_translator(folder, device="cpu")
+    assert ours.manner.beams == 3
+    assert ours.translate(TEXTS) == theirs(folder)
+    assert ours.translate(TEXTS, beam=1) == theirs(folder, num_beams=1)
+    assert ours.translate(TEXTS, beam=5, length_penalty=0.2) == theirs(folder, num_beams=5, length_penalty=0.2)
+    several: Any = ours.translate(TEXTS, best=3)
+    assert [option.text for options in several for option in options] == theirs(folder, num_return_sequences=3)
+
+
+def test_what_we_save_the_reference_reads(folder: Path, tmp_path: Path) -> None:
+    ours = load_translator(folder, device="cpu")
+    ours.save(tmp_path / "saved")
+    assert theirs(tmp_path / "saved") == theirs(folder)
+    again = kinfolk.load(tmp_path / "saved", device="cpu")
+    assert again.manner == ours.manner
+    info = describe_folder(tmp_path / "saved")
+    assert isinstance(info, TextToTextFolderInfo)
+    assert (info.family, info.tokenizer, info.manifest) == ("Marian", "MarianTokenizer", "intact")
+
+
+def test_alignments_of_its_pieces_sum_to_one(folder: Path) -> None:
+    found = load_translator(folder, device="cpu").align(TEXTS[0], "la neige tombait")
+    assert found.weights.shape[:2] == (3, 4)
+    assert abs(found.weights.sum(-1) - 1).max() < 1e-5
+    assert found.target == ["la", "neige", "tombait", "<end>"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"num_beams": 0}, "num_beams=0"),
+        ({"num_beams": True}, "num_beams=True"),
+        ({"max_length": 1}, "max_length=1"),
+        ({"length_penalty": "x"}, "length_penalty=x"),
+        ({"length_penalty": 1e30}, "length_penalty"),
+        ({"early_stopping": "soon"}, "early_stopping=soon"),
+        ({"early_stopping": [1]}, "early_stopping"),
+        ({"bad_words_ids": [[1, 2]]}, "bad_words_ids"),
+        ({"bad_words_ids": [[10**9]]}, "bad_words_ids"),
+        ({"bad_words_ids": "x"}, "bad_words_ids"),
+    ],
+)
+def test_settings_that_make_no_sense_are_told(
+    settings: dict[str, Any], told: str, folder: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    load_translator(folder, device="cpu").save(copy)
+    (copy / "kinfolk.json").unlink()
+    path = copy / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+    with pytest.raises(ConfigError, match=told):
+        kinfolk.load(copy, device="cpu")
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    load_translator(folder, device="cpu").save(copy)
+    (copy / "kinfolk.json").unlink()
+    change_config(copy, decoder_start_token_id=5)
+    with pytest.raises(TokenizerError, match="do not belong together"):
+        kinfolk.load(copy, device="cpu")
