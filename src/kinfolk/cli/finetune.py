@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,6 +110,7 @@ def finetune(
     """Train a model on labelled texts, tagged words, questions or choices. After a crash the same command goes on."""
     from kinfolk.jobs.finetune import Watcher
     from kinfolk.jobs.finetune import finetune as train_it
+    from kinfolk.training.distributed import world
     from kinfolk.training.trainer import TrainSettings
 
     settings = TrainSettings.make(
@@ -131,7 +133,8 @@ def finetune(
     )
     named: dict[str, Any] = {"text": text, "pair": pair, "label": label, "header": columns(header)}
     named |= {"class_weights": parse_weights(class_weights), "window": window, "stride": stride}
-    with training() as step:
+    leads = world().leads
+    with training() if leads else nullcontext(lambda seed, progress: None) as step:
         named |= {"max_bad_rows": max_bad_rows, "seeds": seeds, "device": device, "settings": settings}
         named |= {"dev": dev, "task": task, "watcher": Watcher(tell_survey, step)}
         if frozen is None:
@@ -142,7 +145,8 @@ def finetune(
 
             refuse(("--crf", crf), ("--tensorboard", tensorboard), ("--freeze", freeze), beside="--frozen")
             found = fit_features(model, train, output, head=frozen, layers=parse_layers(layers) or MIX, **named)
-    show_training(found, json)
+    if leads:  # of several processes under torchrun one speaks
+        show_training(found, json)
 
 
 def refuse(*given: tuple[str, Any], without: str | None = None, beside: str | None = None) -> None:
