@@ -105,7 +105,7 @@ class Tally:
             cut = f"; {self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut" if self.dropped else ""
             self._warn(
                 f"{self.long:,} texts are longer than the {self.known:,} tokens that the model was trained on (the "
-                f"longest has {self.longest:,}): do not trust their translations{cut}"
+                f"longest has {self.longest:,}), so their translations may be poor{cut}"
             )
         if self.unfinished:
             self._warn(

@@ -1,0 +1,140 @@
+"""Training a translator: every kind comes in by its preset, a run goes on to the same bytes, and nothing is silent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import kinfolk
+from kinfolk.checkpoints.recurrent import write_recurrent
+from kinfolk.errors import ConfigError, DataError, FolderError, InputError
+from kinfolk.jobs.pair_items import PairSurvey
+from kinfolk.jobs.train_translator import TranslatorWatcher
+from kinfolk.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
+from kinfolk.text.pairs import learn_pair
+from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
+from tiny import randomise
+
+
+def test_it_learns_and_the_folder_translates(small_translator: Path) -> None:
+    log = [json.loads(line) for line in (small_translator / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["metrics"]["exact"] > 0.9
+    assert log[-1]["metrics"]["bleu"] > 90
+    assert log[-1]["loss"] < log[0]["loss"] / 3
+    model = kinfolk.load(small_translator, device="cpu")
+    sources = [source for source, _ in pairs(30, seed=7)]
+    found = model.translate(sources)
+    assert sum(text == translated(source) for source, text in zip(sources, found, strict=True)) > 25
+    assert model.public["trained_length"] == [7, 7]
+
+
+def test_the_report_shows_what_it_writes_and_the_card_quotes_no_text(small_translator: Path) -> None:
+    report, card = ((small_translator / name).read_text() for name in ("report.md", "model/README.md"))
+    for text in (report, card):
+        assert "| bleu | " in text
+        assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" in text
+        assert "| steps | 120" in text
+    assert "| salt" in report or "| boat" in report
+    assert not any(f"| {word}" in card for word in ("salt", "boat", "star", "sel"))
+    assert (small_translator / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("kind", ["transformer", "seq2seq"])
+def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path) -> None:
+    told: list[PairSurvey] = []
+    watcher, joint = TranslatorWatcher(told.append), kind == "seq2seq"
+    found = train(tmp_path / "run", kind, count=60, steps=2, joint=joint, watcher=watcher, vocabulary=35)
+    assert found.metrics.keys() == {"bleu", "exact", "bleu_greedy", "loss"}
+    assert str(told[0]).startswith("pairs       60 to train on, 40 for dev")
+    model = kinfolk.load(tmp_path / "run", device="cpu")
+    assert model.info().parameters == told[0].parameters
+    assert len(model.translate(["salt moon", "star"], max_length=3)) == 2  # type: ignore[arg-type]
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(seed: int, progress: object) -> None:
+        if progress.step == 5:  # type: ignore[attr-defined]
+            raise StopError
+
+    settings = {"kind": "seq2seq", "count": 100, "steps": 8, "changes": SIZES["seq2seq"], "vocabulary": 40}
+    train(tmp_path / "whole", **settings)
+    with pytest.raises(StopError):
+        train(tmp_path / "run", watcher=TranslatorWatcher(step=stop), **settings)
+    with pytest.raises(FolderError, match=r"differs: config was .*, tokenizer was "):
+        train(tmp_path / "run", **settings | {"vocabulary": 41})
+    with pytest.raises(FolderError, match="task was"):
+        train(tmp_path / "run", label_smoothing=0.0, **settings)
+    with pytest.raises(FolderError, match="data was"):
+        train(tmp_path / "run", dev=pairs(41, seed=1), **settings)
+    train(tmp_path / "run", **settings)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    with pytest.raises(FolderError, match="already holds a trained model"):
+        train(tmp_path / "run", **settings)
+
+
+def test_pairs_that_are_too_long_are_left_out_and_told(tmp_path: Path) -> None:
+    long = [*pairs(50), ("salt " * 30, "sel"), ("salt", "sel " * 30), ("\u200b", "sel")]
+    changes = SIZES["seq2seq"] | {"positions": 25}
+    found = train(tmp_path / "run", "seq2seq", pairs=long, steps=1, changes=changes, vocabulary=40)
+    assert found.survey.pairs == 50
+    assert "2 pairs were left out, longer than the model's limit: pair 51, pair 52" in found.notes
+    assert "1 pairs were left out, without anything to read for the vocabulary: pair 53" in found.notes
+    with pytest.raises(DataError, match="no pair is left to train on"):
+        train(tmp_path / "other", "seq2seq", changes=SIZES["seq2seq"] | {"positions": 1}, steps=1)
+
+
+def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
+    small = {"kind": "seq2seq", "count": 100, "steps": 1, "changes": SIZES["seq2seq"], "vocabulary": 40}
+    found = train(tmp_path / "held", dev=None, **small)
+    assert (found.survey.pairs + found.survey.dev_pairs, found.survey.shared) == (100, 0)
+    assert found.survey.dev_pairs > 0
+    blind = train(tmp_path / "blind", dev=[], **small)
+    assert (blind.metrics, blind.survey.dev_pairs) == ({}, 0)
+    assert "there was no dev set" in (tmp_path / "blind" / "report.md").read_text()
+    assert kinfolk.load(tmp_path / "blind", device="cpu").translate("") == ""
+
+
+def test_a_language_model_may_start_the_decoder(tmp_path: Path) -> None:
+    sides = list(zip(*pairs(200), strict=True))
+    learn_pair("bpe", *sides, 45).save(tmp_path / "lm")
+    sizes = {"width": 32, "hidden": 32, "layers": 1, "kind": "lstm", "tied": True}
+    lm = randomise(RecurrentLm(RecurrentLmConfig.make(vocabulary_size=45, end_id=2, **sizes)))
+    write_recurrent(tmp_path / "lm", lm)
+    train(tmp_path / "run", "seq2seq", count=40, steps=1, rate=1e-9, init_decoder=tmp_path / "lm")
+    decoder = kinfolk.load(tmp_path / "run", device="cpu").model.decoder.state_dict()
+    for name, weight in lm.decoder.state_dict().items():
+        torch.testing.assert_close(decoder[name], weight, rtol=0, atol=1e-6)
+    with pytest.raises(InputError, match="only a recurrent language model can start a decoder"):
+        train(tmp_path / "other", "transformer", count=40, steps=1, init_decoder=tmp_path / "lm")
+    with pytest.raises(ConfigError, match="the language model has hidden=32, the decoder 16"):
+        train(tmp_path / "other", "seq2seq", steps=1, init_decoder=tmp_path / "lm", changes={"hidden": 16, "width": 32,
+              "layers": 1, "tied": False})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"vocabulary": 5000}, r"supports \d+ pieces, not vocabulary=5000; ask for fewer"),
+        ({"kind": "transfomer"}, 'did you mean "transformer"'),
+        ({"size": "huge"}, "choose one of small, base"),
+        ({"changes": {"widht": 3}}, 'did you mean "width"'),
+        ({"changes": {"end_id": 3}}, "follows from the vocabulary"),
+        ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
+        ({"epoch": 3}, 'did you mean "epochs"'),
+        ({"steps": 5, "minutes": 1}, "minutes cannot be given as well"),
+        ({"pairs": None}, "as one file"),
+        ({"source": "a.en"}, "as one file"),
+        ({"vocabulary_kind": "words"}, "choose one of"),
+    ],
+)
+def test_what_cannot_be_done_is_told_at_once(changes: dict[str, object], told: str, tmp_path: Path) -> None:
+    given = {"pairs": pairs(40), "kind": "attention", "vocabulary": VOCABULARY} | changes
+    with pytest.raises((InputError, ConfigError), match=told):
+        kinfolk.train_translator(tmp_path / "run", **given)  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()

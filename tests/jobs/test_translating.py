@@ -1,0 +1,209 @@
+"""Translating: order and blank texts are kept, neighbours do not matter, and long texts are told."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kinfolk
+from kinfolk.data.pairs import made_pairs
+from kinfolk.errors import InputError, MissingHeadError, TokenizerError
+from kinfolk.generate.search import Beam, beam
+from kinfolk.generate.writing import Request, Rules
+from kinfolk.jobs import translate
+from kinfolk.jobs.copying import Unspelled, filled
+from kinfolk.jobs.loaded import load_encoder, load_translator
+from kinfolk.jobs.measure import mean_loss, measure
+from kinfolk.jobs.pair_items import pair_items
+from kinfolk.jobs.translator import Translator
+from kinfolk.parts.tokens import pack
+from kinfolk.text.pairs import learn_pair
+from small_pairs import VOCABULARY, pairs, translated
+from tiny_pairs import our_transformer
+
+SOURCES = [source for source, _ in pairs(60, seed=5) if len(source.split()) < 4]
+
+
+@pytest.fixture(scope="module")
+def model(small_translator: Path) -> Translator:
+    return load_translator(small_translator, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def untrained() -> Translator:
+    """A random Transformer whose vocabulary lacks some letters."""
+    sides = list(zip(*pairs(200), strict=True))
+    tokenizer = learn_pair("unigram", *sides, 30)
+    network = our_transformer(vocabulary_size=30, pad_id=tokenizer.pad_id, start_id=0, end_id=2).float()
+    return Translator(network, tokenizer)
+
+
+def test_order_is_kept_and_blank_texts_stay_empty(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translate, "CHUNK_TEXTS", 7)
+    monkeypatch.setattr(translate, "BATCH_TOKENS", 50)
+    texts = list(SOURCES)
+    for place in (0, 11, 12, 30):
+        texts.insert(place, ("", " ", "\t\n", "\u200b")[place % 4])
+    found = model.translate(iter(texts))
+    assert [text for text, source in zip(found, texts, strict=True) if source.strip("\u200b \t\n") == ""] == [""] * 4
+    right = sum(text == translated(source) for text, source in zip(found, texts, strict=True) if source in SOURCES)
+    assert right > 0.9 * len(SOURCES)
+    assert model.translate([]) == []
+    assert model.translate("") == ""
+
+
+@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
+def test_neighbours_do_not_matter(untrained: Translator) -> None:
+    together = untrained.translate(SOURCES, best=3, max_length=9)
+    order = random.Random(0).sample(range(len(SOURCES)), len(SOURCES))
+    mixed = untrained.translate([SOURCES[place] for place in order], best=3, max_length=9)
+    alone = untrained.translate(SOURCES[4], best=3, max_length=9)
+    for place, options in zip(order, mixed, strict=True):
+        assert [option.text for option in options] == [option.text for option in together[place]]  # type: ignore
+    assert [option.text for option in alone] == [option.text for option in together[4]]  # type: ignore
+
+
+@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
+def test_the_best_texts_are_those_of_beam_search(untrained: Translator) -> None:
+    config, tokenizer = untrained.model.config, untrained.tokenizer
+    source = tokenizer.encode_source(SOURCES[3])
+    rules = Rules(config.end_id, tuple(sorted({config.pad_id, config.start_id})))
+    (expected,) = beam(untrained.model, Request(pack([source]), config.start_id, [8], rules), Beam(4, 4))
+    found: Any = untrained.translate(SOURCES[3], best=4, max_length=8)
+    assert [(option.text, option.score) for option in found] == [
+        (tokenizer.decode(option.ids), option.score) for option in expected
+    ]
+    greedy = untrained.translate(SOURCES[3], beam=1, max_length=8)
+    assert greedy == untrained.translate([SOURCES[3]], beam=1, max_length=8)[0]
+
+
+@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
+def test_a_drawn_text_is_the_same_for_the_same_seed_and_number(untrained: Translator, monkeypatch: Any) -> None:
+    options: dict[str, Any] = {"seed": 3, "temperature": 2.0, "top_k": 20, "max_length": 12}
+    found = untrained.translate(SOURCES, **options)
+    monkeypatch.setattr(translate, "CHUNK_TEXTS", 6)
+    assert untrained.translate(SOURCES, **options) == found
+    assert untrained.translate(SOURCES, **options | {"seed": 4}) != found
+    with pytest.raises(InputError, match="another seed"):
+        untrained.translate(SOURCES, seed=1, best=2)
+
+
+def test_long_and_endless_texts_are_told_and_not_refused(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.warns(translate.TranslationWarning, match=r"2 texts are longer than the 7 tokens .* has 31\)"):
+        found = model.translate(["salt " * 30, "moon", "star " * 8])
+    assert (len(found), found[1]) == (3, "lun")
+    with pytest.warns(translate.TranslationWarning, match="1 translations did not end"):
+        cut = str(model.translate("salt moon star", max_length=2))
+    assert cut != "ast lun sel"
+    assert "ast lun sel".startswith(cut)
+    monkeypatch.setattr(translate, "MOST_TOKENS", 20)
+    with pytest.warns(translate.TranslationWarning, match="11 tokens beyond 20 were cut"):
+        model.translate("salt " * 30)
+
+
+def test_unknown_words_are_copied_as_they_stand_in_the_text() -> None:
+    letters = ["a b c d e , ( )"] * 5
+    tokenizer = learn_pair("bpe", letters, letters, 13)
+    text, written = "ab Ærø 日本 (salt)", "a d日e, (ø) c"
+    source, target = tokenizer.encode_source(text), tokenizer.encode_target(written)[:-1]
+    offsets = tokenizer.source_offsets(text)
+    rows = [place for place, number in enumerate(target) if number == tokenizer.unknown_id]
+    assert len(rows) == 2
+    weights = np.zeros((2, 1, len(target) + 1, len(source)))
+    weights[0, 0, :, -1] = 0.5  # the end of the source is no word
+    for row, word in zip(rows, ("Ærø", "日本"), strict=True):
+        seen = next(place for place, (start, end) in enumerate(offsets) if start <= text.index(word) < end)
+        weights[0, 0, row, seen] = 0.4
+    assert filled(tokenizer, Unspelled(text, source, target), weights) == "a Ærø, (日本) c"
+
+
+@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
+def test_copying_needs_attention_and_changes_nothing_else(model: Translator, untrained: Translator) -> None:
+    assert model.translate(SOURCES, copy_unknown=True) == model.translate(SOURCES)
+    drawn: dict[str, Any] = {"seed": 1, "temperature": 9.0, "max_length": 9}
+    found, plain = untrained.translate(SOURCES, copy_unknown=True, **drawn), untrained.translate(SOURCES, **drawn)
+    words = set(" ".join(SOURCES).split())
+    assert found != plain
+    changed = [(new, old) for new, old in zip(found, plain, strict=True) if new != old]
+    assert 5 < len(changed) < len(SOURCES)
+    assert all(words & set(new.split()) for new, _ in changed)
+
+
+def test_two_threads_get_the_right_answers(model: Translator) -> None:
+    expected, found = model.translate(SOURCES[:10]), {}
+
+    def work(number: int) -> None:
+        found[number] = model.translate(SOURCES[:10])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {0: expected, 1: expected}
+
+
+def test_a_saved_model_writes_the_same_and_keeps_its_manifest(model: Translator, tmp_path: Path) -> None:
+    again = kinfolk.load(model.save(tmp_path / "copy", card="# A card"), device="cpu")
+    assert again.translate(SOURCES) == model.translate(SOURCES)
+    assert again.to("cpu").trained_length == model.trained_length == 7
+    (tmp_path / "copy" / "source.spm").write_bytes(b"")
+    with pytest.raises(kinfolk.KinfolkError, match=r"source\.spm: added after"):
+        kinfolk.load(tmp_path / "copy")
+
+
+def test_measures_are_those_of_the_texts(model: Translator) -> None:
+    import sacrebleu
+
+    dev = made_pairs(pairs(30, seed=9))
+    found = measure(model, dev, model.translate_settings(beam=1))
+    references = [pair.target for pair in dev]
+    assert list(found.texts) == model.translate([pair.source for pair in dev], beam=1)
+    assert found.metrics["bleu"] == sacrebleu.corpus_bleu(list(found.texts), [references]).score
+    items = pair_items(dev, model.tokenizer, 100).items  # type: ignore[arg-type]
+    alone = [mean_loss(model.model, [item]) * len(item.target) for item in items]
+    total = sum(len(item.target) for item in items)
+    assert mean_loss(model.model, items) == pytest.approx(sum(alone) / total, rel=1e-5)
+
+
+def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny_bert: Path, tmp_path: Path) -> None:
+    for options, told in (
+        ({"best": 5, "beam": 4}, "best 5 of 4"),
+        ({"beam": 0}, "beam=0 must be from 1"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"temperature": 0.0}, "greedy"),
+        ({"length_penalty": 11}, "from -10 to 10"),
+    ):
+        with pytest.raises(InputError, match=told):
+            model.translate("salt", **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="text 1 is a int"):
+        model.translate(["salt", 3])  # type: ignore[list-item]
+    with pytest.raises(InputError, match="expected a text"):
+        model.translate(3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="turns texts into texts; an encoder is needed"):
+        load_encoder(model.save(tmp_path / "one"), device="cpu")
+    with pytest.raises(InputError, match="is an encoder; a model that writes"):
+        load_translator(tiny_bert, device="cpu")
+    with pytest.raises(TokenizerError, match="do not belong together"):
+        dataclasses.replace(model, tokenizer=untrained.tokenizer, model=untrained.model.__class__(
+            dataclasses.replace(untrained.model.config, vocabulary_size=20, pad_id=1)))  # fmt: skip
+
+
+def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
+    from kinfolk.models.registry import text_to_text_preset
+    from kinfolk.models.text_to_text import fresh
+
+    sides = list(zip(*pairs(200), strict=True))
+    tokenizer = learn_pair("bpe", *sides, VOCABULARY)
+    family, preset = text_to_text_preset("seq2seq-small")
+    config = dataclasses.replace(preset.config, vocabulary_size=VOCABULARY, width=8, hidden=8, layers=1,
+                                 pad_id=tokenizer.pad_id, start_id=0, end_id=2)  # fmt: skip
+    translator = Translator(fresh(family, config).eval(), tokenizer)
+    with pytest.raises(MissingHeadError, match="no attention to its source"):
+        translator.align("salt", "sel")
