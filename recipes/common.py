@@ -53,7 +53,7 @@ def write_result(name: str, script: str, model: str, title: str, parts: Sequence
     versions = ", ".join(f"{package} {metadata.version(package)}" for package in ("kinfolk", "torch", *packages))
     facts = [
         f"- Command: `{command}`",
-        f"- Machine: {_processor()}, {os.cpu_count()} cores; Python {platform.python_version()}",
+        f"- Machine: {processor()}, {os.cpu_count()} cores; Python {platform.python_version()}",
         f"- Versions: {versions}",
         f"- Date: {datetime.date.today().isoformat()}",
     ]
@@ -63,7 +63,7 @@ def write_result(name: str, script: str, model: str, title: str, parts: Sequence
     print(text)
 
 
-def _processor() -> str:
+def processor() -> str:
     """The processor's name as a person knows it."""
     listed = Path("/proc/cpuinfo")
     if listed.exists():

@@ -1,29 +1,33 @@
 """Fine-tune all-MiniLM-L6-v2 on public tasks, each beside a control that knows no language model.
 
-`python recipes/finetuning.py` trains what is not trained yet, below runs/finetune (a run that was stopped goes on), and
-writes docs/results/fine-tuning.md from what is there. Names train just those: `… finetuning.py sst2 mrpc`.
+`python recipes/finetuning.py` trains what is not trained yet, below runs/finetune (a run that was stopped goes on),
+notes the figures in docs/results/fine-tuning.json and writes docs/results/fine-tuning.md from all that are noted there.
+Names train just those: `… finetuning.py sst2 mrpc`.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import datetime
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from common import REPOSITORY, data_file, table, write_result
+import torch
+from common import REPOSITORY, RESULTS, data_file, processor, table, write_result
 from controls import commonest_tag, frozen, majority, nearest_sentence, tfidf, tfidf_ridge
 
 from kinfolk.cli.finetune import tell_survey
 from kinfolk.cli.progress import training
 from kinfolk.data.splits import stratified_split
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import parse_json, read_text
+from kinfolk.files import parse_json, read_object, read_text, write_json
 from kinfolk.jobs.finetune import Watcher, finetune
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.machine import tune
@@ -32,6 +36,7 @@ from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.trainer import TrainSettings
 
 RUNS = REPOSITORY / "runs" / "finetune"
+NOTED = RESULTS / "fine-tuning.json"  # runs are not kept for ever, their figures are
 Control = Callable[[list[Any], list[Any]], Mapping[str, float]]  # (learned, held) -> metrics under the same names
 
 
@@ -54,11 +59,16 @@ class Training:
     evaluations: int = 6
     seeds: int = 1
     crf: bool = False
+    average: float = 0.0
 
     def settings(self) -> TrainSettings:
         optimiser = OptimiserSettings(rate=self.rate)
         return TrainSettings(
-            epochs=self.epochs, batch_size=self.batch_size, evaluations=self.evaluations, optimiser=optimiser
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            evaluations=self.evaluations,
+            average=self.average,
+            optimiser=optimiser,
         )
 
     def command(self, name: str) -> str:
@@ -70,7 +80,7 @@ class Training:
             value = getattr(self.columns, option)
             words += [f"--{option}", shlex.quote(value)] if value is not None else []
         words += ["--header", ",".join(self.columns.header)] if self.columns.header else []
-        words += ["--crf"] * self.crf
+        words += ["--crf"] * self.crf + (["--average", f"{self.average:g}"] if self.average else [])
         words += ["--rate", f"{self.rate:g}", "--epochs", f"{self.epochs:g}", "--batch-size", str(self.batch_size)]
         words += ["--evaluations", str(self.evaluations)] + (["--seeds", str(self.seeds)] if self.seeds > 1 else [])
         return " ".join(words)
@@ -85,9 +95,9 @@ TRAININGS = {
         "accuracy",
         {"TF-IDF": tfidf},
         90.5,
-        rate=7e-5,
-        batch_size=64,
-        evaluations=12,
+        epochs=2,
+        evaluations=20,
+        average=0.5,
     ),
     "sst2": Training(
         "SST-2, the tutorial's 6,920 sentences",
@@ -201,26 +211,49 @@ TRAININGS = {
 
 
 def train(name: str, model: str) -> None:
-    """Train a recipe to its end, if it is not there already."""
-    training_of, folder = TRAININGS[name], RUNS / name
+    """Train a recipe to its end and note its figures, if it is not there already."""
+    asked, folder = TRAININGS[name], RUNS / name
     if (folder / "model").exists():
         return
-    print(f"{name}: {training_of.command(name)}", file=sys.stderr)
-    columns = dataclasses.asdict(training_of.columns)
+    print(f"{name}: {asked.command(name)}", file=sys.stderr)
+    columns = dataclasses.asdict(asked.columns)
+    start = time.monotonic()
     with training() as step:
         finetune(
             model,
-            data_place(training_of.train),
+            data_place(asked.train),
             folder,
-            dev=None if training_of.dev is None else data_place(training_of.dev),
-            task=training_of.task,
-            crf=training_of.crf,
-            seeds=training_of.seeds,
+            dev=None if asked.dev is None else data_place(asked.dev),
+            task=asked.task,
+            crf=asked.crf,
+            seeds=asked.seeds,
             device="cpu",
-            settings=training_of.settings(),
+            settings=asked.settings(),
             watcher=Watcher(tell_survey, step),
             **columns,
         )
+    note(name, (time.monotonic() - start) / 60)
+
+
+def note(name: str, minutes: float) -> None:
+    """Keep the figures of a finished run, and what it is compared with."""
+    metrics = results(name)
+    found = {
+        "command": TRAININGS[name].command(name),
+        "mean": {metric: mean(run[metric] for run in metrics) for metric in metrics[0]},
+        "deviation": {metric: stdev(run[metric] for run in metrics) for metric in metrics[0]} if metrics[1:] else {},
+        "seeds": len(metrics),
+        "controls": controls(name),
+        "minutes": round(minutes, 1),
+        "threads": torch.get_num_threads(),
+        "machine": processor(),
+        "date": datetime.date.today().isoformat(),
+    }
+    write_json(NOTED, noted() | {name: found})
+
+
+def noted() -> dict[str, Any]:
+    return read_object(NOTED) if NOTED.exists() else {}
 
 
 def data_place(relative: str) -> Path:
@@ -247,24 +280,27 @@ def controls(name: str) -> dict[str, float]:
     return {title: asked.scale * control(learned, held)[asked.figure] for title, control in asked.controls.items()}
 
 
-def write(names: list[str]) -> None:
-    """docs/results/fine-tuning.md, from the runs that are finished."""
+def write() -> None:
+    """docs/results/fine-tuning.md, from the figures that are noted."""
     rows, commands, details = [], [], []
-    for name in names:
-        asked, found = TRAININGS[name], results(name)
-        values = [asked.scale * metrics[asked.figure] for metrics in found]
+    for name, found in noted().items():
+        asked = TRAININGS[name]
         digits = 1 if asked.scale == 100 else 3
-        beside = "; ".join(f"{title} {value:.{digits}f}" for title, value in controls(name).items())
-        reached = f"{mean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
-        rows.append([asked.title, asked.figure, reached, "" if asked.goal is None else f"{asked.goal:g}", beside])
-        commands.append(asked.command(name))
-        others = {metric: mean(metrics[metric] for metrics in found) for metric in found[0]}
-        details.append([asked.title, ", ".join(f"{metric} {value:.4f}" for metric, value in others.items())])
+        beside = "; ".join(f"{title} {value:.{digits}f}" for title, value in found["controls"].items())
+        reached = f"{asked.scale * found['mean'][asked.figure]:.{digits}f}"
+        if found["deviation"]:
+            reached += f" ± {asked.scale * found['deviation'][asked.figure]:.{digits}f}"
+        took = f"{found['minutes']:g} on {found['threads']}" if found["minutes"] else ""
+        goal = "" if asked.goal is None else f"{asked.goal:g}"
+        rows.append([asked.title, asked.figure, reached, goal, beside, str(found["seeds"]), took])
+        commands.append(found["command"])
+        details.append([asked.title, ", ".join(f"{metric} {value:.4f}" for metric, value in found["mean"].items())])
     parts = [
         "all-MiniLM-L6-v2 (22 million weights, lower case) fine-tuned on a CPU, judged on each task's dev set by the "
-        "best evaluation of the run; mean ± standard deviation where three seeds (0, 1, 2) were run. Controls learn "
-        "from the same rows without any pre-trained model, except where they say so.",
-        table(["task", "figure", "reached", "goal", "beside it"], rows),
+        "best evaluation of the run; mean ± standard deviation where several seeds (0, 1, 2) were run. Controls learn "
+        "from the same rows without any pre-trained model, except where they say so. Minutes are for all seeds, "
+        "evaluations included; runs on one thread shared the machine with another.",
+        table(["task", "figure", "reached", "goal", "beside it", "seeds", "minutes on threads"], rows),
         table(["task", "all metrics, mean over the seeds"], details),
         "Each line can be run alone, and a run that was stopped goes on:",
         "```sh\n" + "\n".join(commands) + "\n```",
@@ -275,13 +311,13 @@ def write(names: list[str]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", choices=[[], *TRAININGS], help="what to train; without names everything")
-    parser.add_argument("--only-write", action="store_true", help="train nothing, write what is finished")
+    parser.add_argument("--only-write", action="store_true", help="train nothing, write what is noted")
     given = parser.parse_args()
     tune()
     try:
         for name in [] if given.only_write else given.names or TRAININGS:
             train(name, "demo")
-        write([name for name in TRAININGS if (RUNS / name / "model").exists()])
+        write()
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 

@@ -56,9 +56,9 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
     state: State | None = None
     for step in range(plan.batches):
         prepared = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
-        loss, scored, state = objective.loss(model, prepared, state)
+        loss, state = objective.carry(model, prepared, state)
         assert all(not piece.requires_grad for piece in state)
-        total, count = total + float(loss.detach()), count + scored
+        total, count = total + float(loss.detach()), count + prepared.count
     expected = 0.0
     for first, last in ((0, 6), (6, 12), (12, 18), (18, 23)):
         hidden, _ = model(pack([tokens[first:last]]))
@@ -71,19 +71,19 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
 def test_an_epoch_begins_with_nothing_remembered() -> None:
     model, objective, plan = our_lm(), NextToken(), Lanes(stream(20), 2, 4)
     prepared = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
-    first, _, state = objective.loss(model, prepared)
-    again, _, after = objective.loss(model, prepared, tuple(piece + 1 for piece in state))
+    first, state = objective.carry(model, prepared, None)
+    again, after = objective.carry(model, prepared, tuple(piece + 1 for piece in state))
     close(first, again)
     close(after, state)
     later = objective.prepare([plan[number] for number in plan.batch(1)], CPU)
-    assert float(objective.loss(model, later, state)[0].detach()) != float(objective.loss(model, later)[0].detach())
+    assert float(objective.carry(model, later, state)[0].detach()) != float(objective.loss(model, later).detach())
 
 
 def test_gradients_stop_at_the_border_of_a_batch() -> None:
     model, objective, plan = our_lm(tied=False), NextToken(), Lanes(stream(9), 1, 4)
     first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
-    _, _, state = objective.loss(model, first)
-    loss, _, _ = objective.loss(model, second, state)
+    _, state = objective.carry(model, first, None)
+    loss, _ = objective.carry(model, second, state)
     (table,) = torch.autograd.grad(loss, [model.decoder.table.weight])
     only_read_before = sorted(set(first.tokens.ids.tolist()) - set(second.tokens.ids.tolist()))
     assert only_read_before

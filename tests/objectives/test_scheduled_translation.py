@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.errors import InputError
-from kinfolk.objectives.scheduled_translation import WAYS, Advancing, Paced, ScheduledTranslation
+from kinfolk.objectives.objective import Paced
+from kinfolk.objectives.scheduled_translation import WAYS, Advancing, SamplingPlan, ScheduledTranslation
 from kinfolk.objectives.translation import Translation, pair_item
 from kinfolk.parts.tokens import Tokens, pack
 from tiny import close
@@ -23,8 +24,12 @@ ITEMS = [
     pair_item(source, target, number)
     for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
 ]
-ALWAYS = ScheduledTranslation(1, smoothing=0.0, most=1.0, schedule="constant")
+ALWAYS = ScheduledTranslation(1, smoothing=0.0, sampling=SamplingPlan(1.0, "constant"))
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def sampled(**changes: Any) -> ScheduledTranslation:
+    return replace(ALWAYS, sampling=replace(ALWAYS.sampling, **changes))
 
 
 def learning(**settings: Any) -> Any:
@@ -44,7 +49,7 @@ def free_running(model: Any, source: list[int], target: list[int]) -> Tensor:
 
 
 def test_the_chance_rises_over_the_run() -> None:
-    linear, curve = ScheduledTranslation(1, most=0.8), ScheduledTranslation(1, most=0.8, schedule="sigmoid")
+    linear, curve = (ScheduledTranslation(1, sampling=SamplingPlan(0.8, way)) for way in ("linear", "sigmoid"))
     assert [linear.at(step, 4).chance for step in range(5)] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8])
     chances = [curve.at(step, 4).chance for step in range(5)]
     assert chances == sorted(chances)
@@ -56,7 +61,7 @@ def test_the_chance_rises_over_the_run() -> None:
 
 @every_variant
 def test_a_loop_of_steps_at_chance_one_is_free_running_and_learns_as_such(variant: str) -> None:
-    model, objective = learning(**VARIANTS[variant]), replace(ALWAYS, way="steps")
+    model, objective = learning(**VARIANTS[variant]), sampled(way="steps")
     weights = list(model.parameters())
     found = objective.loss(model, objective.prepare(ITEMS, CPU))
     expected = torch.stack([free_running(model, item.ids, item.target) for item in ITEMS]).sum()
@@ -66,7 +71,7 @@ def test_a_loop_of_steps_at_chance_one_is_free_running_and_learns_as_such(varian
 
 @every_variant
 def test_a_loop_of_steps_that_reads_the_truth_is_teacher_forcing(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, objective = learning(**VARIANTS[variant]), replace(ALWAYS, way="steps")
+    model, objective = learning(**VARIANTS[variant]), sampled(way="steps")
     monkeypatch.setattr(torch, "rand", lambda shape, device: torch.ones(shape, device=device))  # every coin says no
     found = objective.loss(model, objective.prepare(ITEMS, CPU))
     plain = Translation(1, smoothing=0.0)
@@ -86,7 +91,7 @@ def test_two_passes_read_the_guesses_of_the_first(kind: str) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(way: str) -> None:
-    model, objective = learning(score="bilinear"), replace(ALWAYS, most=0.5, way=way)
+    model, objective = learning(score="bilinear"), sampled(most=0.5, way=way)
     prepared = objective.prepare(ITEMS, CPU)
 
     def loss(seed: int) -> float:
@@ -98,7 +103,7 @@ def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(way: str) -> None:
 
 
 def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
-    model, objective, seen = learning(), replace(ALWAYS, most=0.5), []
+    model, objective, seen = learning(), sampled(most=0.5), []
     items = [pair_item([3, 4], [7] * 50, 0) for _ in range(20)]
     prepared = objective.prepare(items, CPU)
 
@@ -121,15 +126,15 @@ def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
 def test_a_model_that_is_judged_reads_the_truth(way: str) -> None:
     model, plain = learning().eval(), Translation(1, smoothing=0.0)
     prepared = plain.prepare(ITEMS, CPU)
-    assert replace(ALWAYS, way=way).loss(model, prepared).equal(plain.loss(model, prepared))
+    assert sampled(way=way).loss(model, prepared).equal(plain.loss(model, prepared))
 
 
 def test_what_cannot_be_is_refused() -> None:
     transformer = our_transformer().train()
     assert not isinstance(transformer, Advancing)
-    with pytest.raises(InputError, match='cannot be trained step by step; choose way="passes"'):
-        replace(ALWAYS, way="steps").loss(transformer, ALWAYS.prepare(ITEMS, CPU))
-    with pytest.raises(InputError, match="must lie between 0 and 1"):
-        ScheduledTranslation(1, most=1.5)
-    with pytest.raises(InputError, match="schedule='cosine' is not known"):
-        ScheduledTranslation(1, schedule="cosine")
+    with pytest.raises(InputError, match='cannot be trained step by step; choose sampling_way="passes"'):
+        sampled(way="steps").loss(transformer, ALWAYS.prepare(ITEMS, CPU))
+    with pytest.raises(InputError, match="is not a chance between 0 and 1"):
+        SamplingPlan(1.5)
+    with pytest.raises(InputError, match="sampling_schedule='cosine' is not known"):
+        SamplingPlan(0.5, "cosine")

@@ -63,6 +63,15 @@ def train_translator(
         Path | None, typer.Option("--init-decoder", help="Start a recurrent decoder as this language model.")
     ] = None,
     label_smoothing: Annotated[float, typer.Option("--label-smoothing", help="0 for none.")] = 0.1,
+    scheduled_sampling: Annotated[
+        float, typer.Option("--scheduled-sampling", help="Greatest chance of reading an own guess while learning.")
+    ] = 0.0,
+    sampling_schedule: Annotated[
+        str, typer.Option("--sampling-schedule", help="How the chance rises: linear, sigmoid or constant.")
+    ] = "linear",
+    sampling_way: Annotated[
+        str, typer.Option("--sampling-way", help="Guess in a pass of its own (passes), or token by token (steps).")
+    ] = "passes",
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 20.0,
     minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")] = None,
@@ -114,6 +123,9 @@ def train_translator(
             joint=not separate,
             init_decoder=init_decoder,
             label_smoothing=label_smoothing,
+            scheduled_sampling=scheduled_sampling,
+            sampling_schedule=sampling_schedule,
+            sampling_way=sampling_way,
             max_bad_rows=max_bad_rows,
             device=device,
             watcher=TranslatorWatcher(lambda survey: say(str(survey)), step),

@@ -28,6 +28,7 @@ from kinfolk.jobs.translation_run import TranslationRun
 from kinfolk.jobs.translator_report import TranslatorAccount, translator_card, write_translator_report
 from kinfolk.models.registry import text_to_text_families, text_to_text_preset
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
+from kinfolk.objectives.scheduled_translation import SamplingPlan
 from kinfolk.text.pairs import PairTokenizer, learn_pair
 from kinfolk.training.distributed import world
 from kinfolk.training.trainer import Progress, TrainSettings
@@ -87,6 +88,9 @@ def train_translator(
     tokenizer: PairTokenizer | None = None,
     init_decoder: str | Path | nn.Module | None = None,
     label_smoothing: float = 0.1,
+    scheduled_sampling: float = 0.0,
+    sampling_schedule: str = "linear",
+    sampling_way: str = "passes",
     max_bad_rows: int = 0,
     device: str = "auto",
     watcher: TranslatorWatcher | None = None,
@@ -102,6 +106,9 @@ def train_translator(
     byte_bpe, wordpiece) that both sides share, or with `joint=False` of each; a `tokenizer` that was learned before may
     take their place. `init_decoder` starts a recurrent decoder as a language model: its folder, whose vocabulary is
     then used, or the model, with the tokenizer that it has learned with.
+    With `scheduled_sampling` the model reads its own guesses instead of the true target while it learns: at most with
+    that chance, which rises by `sampling_schedule` (linear, sigmoid, constant); 1 and constant is free running. They
+    are guessed in a pass of their own (`sampling_way="passes"`) or, by recurrent models, token by token ("steps").
     How to train is said by name, as in `minutes=45, rate=5e-4` (all names: TrainSettings and OptimiserSettings). The
     same call on the same folder goes on where it stopped.
     """
@@ -110,6 +117,7 @@ def train_translator(
     here, output, place = world(), Path(output), pick_device(device)
     watcher = watcher if watcher is not None and here.leads else TranslatorWatcher()
     settings = TrainSettings.make(**(USUAL | training))
+    sampling = SamplingPlan(scheduled_sampling, sampling_schedule, sampling_way)
     refuse_finished(output)
     family, preset = _preset(kind, size)
     train = _training_source(pairs, source, target)
@@ -125,7 +133,7 @@ def train_translator(
     )
     found = survey_pairs(material, judged, words, spelled, family.title, count_text_to_text(family, config))
     watcher.before(found)
-    run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, starter, place)
+    run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, sampling, starter, place)
     result = run.train(output, watcher.step)
     notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.notes]
     names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))

@@ -23,6 +23,7 @@ from kinfolk.models.model import module_hash
 from kinfolk.models.recurrent_lm import RecurrentLm
 from kinfolk.models.seq2seq import Seq2Seq, start_decoder_from
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, fresh
+from kinfolk.objectives.scheduled_translation import SamplingPlan, ScheduledTranslation
 from kinfolk.objectives.translation import Translation
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.training.entries import best_entry
@@ -57,6 +58,7 @@ class TranslationRun:
     held: PairItems
     settings: TrainSettings
     smoothing: float
+    sampling: SamplingPlan
     language_model: nn.Module | None
     device: torch.device
 
@@ -77,7 +79,9 @@ class TranslationRun:
 
     @property
     def objective(self) -> Translation:
-        return Translation(self.config.start_id, self.smoothing)
+        if self.sampling.most == 0:
+            return Translation(self.config.start_id, self.smoothing)
+        return ScheduledTranslation(self.config.start_id, self.smoothing, sampling=self.sampling)
 
     def train(self, folder: Path, watch: Callable[[int, Progress], None]) -> TranslationResult:
         """Run to the end, or on from where it stopped."""
@@ -141,7 +145,7 @@ class TranslationRun:
         words = [side.to_json() for side in (self.tokenizer.source, self.tokenizer.target)]
         sides = [[(pair.source, pair.target) for pair in side.pairs] for side in (self.learned, self.held)]
         return {
-            "task": {"kind": "translate", "smoothing": self.smoothing},
+            "task": {"kind": "translate", "smoothing": self.smoothing, "sampling": dataclasses.asdict(self.sampling)},
             "settings": self.settings.described(),
             "family": self.family.name,
             "config": dataclasses.asdict(self.config),

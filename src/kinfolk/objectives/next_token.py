@@ -129,16 +129,20 @@ class NextToken:
             opens.pop(),
         )
 
-    def loss(self, model: LanguageModel, prepared: Prepared, state: State | None = None) -> tuple[Tensor, float, State]:
-        """The sum of the losses, how many there are, and the state to go on from, without its history."""
+    def carry(self, model: LanguageModel, prepared: Prepared, state: State | None) -> tuple[Tensor, State]:
+        """The sum of the losses, and the state to go on from, without its history."""
         assert isinstance(prepared, PreparedLanes)
         hidden, after = model(prepared.tokens, None if prepared.opens else state)
         total = vocabulary_loss(hidden, model.output_table, model.output_bias, prepared.targets)
-        return total, prepared.count, tuple(piece.detach() for piece in after)
+        return total, tuple(piece.detach() for piece in after)
 
-    def scores(self, model: LanguageModel, prepared: Prepared, state: State | None = None) -> Tensor:
+    def loss(self, model: LanguageModel, prepared: Prepared) -> Tensor:
+        """Of lanes that begin here."""
+        return self.carry(model, prepared, None)[0]
+
+    def scores(self, model: LanguageModel, prepared: Prepared) -> Tensor:
         """(tokens, vocabulary): all of them, so for small batches only."""
-        return model.scores(model(prepared.tokens, state)[0])
+        return model.scores(model(prepared.tokens)[0])
 
 
 @torch.no_grad()
@@ -149,6 +153,6 @@ def perplexity(model: Any, stream: Sequence[int] | np.ndarray, length: int = 512
     """
     lanes, objective, state, total = Lanes(stream, 1, length), NextToken(), None, 0.0
     for item in lanes:
-        loss, _, state = objective.loss(model, objective.prepare([item], model.device), state)
+        loss, state = objective.carry(model, objective.prepare([item], model.device), state)
         total += float(loss)
     return float(torch.tensor(total / (len(stream) - 1), dtype=torch.float64).exp())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -64,6 +64,22 @@ class Objective(Protocol):
 
     def scores(self, model: Any, prepared: Prepared) -> Tensor:
         """What the head says, for evaluation and prediction."""
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """An objective that changes over a run."""
+
+    def at(self, step: int, total: int) -> Self:
+        """The objective of step number `step`, from 0, of `total`."""
+
+
+@runtime_checkable
+class Carrying(Protocol):
+    """An objective whose batches go on where the batch before them ended."""
+
+    def carry(self, model: Any, prepared: Prepared, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The sum of the losses, and the state to go on from, without its history; None is the first state."""
 
 
 def pack_items(items: Sequence[Item], kinds: int, device: torch.device) -> Tokens:

@@ -45,12 +45,19 @@ WAYS = ("passes", "steps")
 STEEPNESS = 12.0
 
 
-@runtime_checkable
-class Paced(Protocol):
-    """An objective that changes over a run."""
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How far a decoder is left to itself while it learns: the greatest chance of an own guess, and the words above."""
 
-    def at(self, step: int, total: int) -> Self:
-        """The objective of step number `step`, from 0, of `total`."""
+    most: float
+    schedule: str = "linear"
+    way: str = "passes"
+
+    def __post_init__(self) -> None:
+        choose("sampling_schedule", self.schedule, SCHEDULES)
+        choose("sampling_way", self.way, WAYS)
+        if not 0 <= self.most <= 1:
+            raise InputError(f"scheduled_sampling={self.most} is not a chance between 0 and 1")
 
 
 @runtime_checkable
@@ -68,16 +75,8 @@ class Advancing(Protocol):
 class ScheduledTranslation(Translation):
     """The loss of translation, of targets that are partly the model's own; `share` is how far the run has come."""
 
-    most: float = 0.5
-    schedule: str = "linear"
-    way: str = "passes"
+    sampling: SamplingPlan = SamplingPlan(0.5)
     share: float = 0.0
-
-    def __post_init__(self) -> None:
-        choose("schedule", self.schedule, SCHEDULES)
-        choose("way", self.way, WAYS)
-        if not 0 <= self.most <= 1 or not 0 <= self.share <= 1:
-            raise InputError(f"most={self.most} and share={self.share} must lie between 0 and 1")
 
     def at(self, step: int, total: int) -> Self:
         """The objective of step number `step`, from 0, of `total`."""
@@ -86,16 +85,17 @@ class ScheduledTranslation(Translation):
     @property
     def chance(self) -> float:
         """Of reading an own guess."""
-        if self.schedule == "sigmoid":
-            return self.most / (1 + math.exp(-STEEPNESS * (self.share - 0.5)))
-        return self.most * (self.share if self.schedule == "linear" else 1.0)
+        plan = self.sampling
+        if plan.schedule == "sigmoid":
+            return plan.most / (1 + math.exp(-STEEPNESS * (self.share - 0.5)))
+        return plan.most * (self.share if plan.schedule == "linear" else 1.0)
 
     def loss(self, model: Any, prepared: Prepared) -> Tensor:
         assert isinstance(prepared, PreparedPairs)
         if not model.training or self.chance == 0:
             return super().loss(model, prepared)
         coins = torch.rand(prepared.targets.shape, device=prepared.targets.device) < self.chance
-        if self.way == "steps":
+        if self.sampling.way == "steps":
             hidden = _step_by_step(model, prepared, coins)
         else:
             hidden = model(prepared.tokens, _mixed(model, prepared, coins))
@@ -117,7 +117,7 @@ def _mixed(model: Any, prepared: PreparedPairs, coins: Tensor) -> Tokens:
 def _step_by_step(model: Any, prepared: PreparedPairs, coins: Tensor) -> Tensor:
     """Vectors (m, width) of targets of which each token is read when the one before it has been guessed."""
     if not isinstance(model, Advancing):
-        raise InputError('this model cannot be trained step by step; choose way="passes"')
+        raise InputError('this model cannot be trained step by step; choose sampling_way="passes"')
     steps = Steps.of(prepared.shifted.layout)
     sizes = steps.sizes.tolist()
     state, vectors, guesses = model.begin(prepared.tokens).keep(steps.sorted), [], None

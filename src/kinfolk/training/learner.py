@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kinfolk.errors import InputError
-from kinfolk.objectives.objective import Item, Objective, Prepared
+from kinfolk.objectives.objective import Carrying, Item, Objective, Paced, Prepared
 from kinfolk.training.distributed import World, contact
 from kinfolk.training.optimiser import (
     OptimiserSettings,
@@ -42,8 +42,11 @@ class Loss(nn.Module):
         super().__init__()
         self.model, self.objective = cast(nn.Module, model), objective
 
-    def forward(self, prepared: Prepared) -> Tensor:
-        return self.objective.loss(self.model, prepared)
+    def forward(self, prepared: Prepared, state: Any) -> tuple[Tensor, Any]:
+        """The sum of the losses, and what an objective carries to the next batch."""
+        if isinstance(self.objective, Carrying):
+            return self.objective.carry(self.model, prepared, state)
+        return self.objective.loss(self.model, prepared), None
 
 
 class Learner:
@@ -63,16 +66,24 @@ class Learner:
     ):
         if shard and world.size == 1:
             raise InputError("shard divides a model among processes, but there is only one; start more with torchrun")
+        if isinstance(objective, Carrying) and world.size > 1:
+            raise InputError("this objective carries its state from batch to batch; train it in one process")
         self.whole, self.objective, self.settings, self.clip, self.world = model, objective, settings, clip, world
         self.sharded = shard
         self.model = copy.deepcopy(model) if shard else model
-        self._loss: nn.Module = Loss(self.model, objective)
+        self._loss: Any = Loss(self.model, objective)
         if shard:
             divide(self._loss, model.device, world.size)
         self.optimiser = build_optimiser(self.model, settings)
         self.averaged: dict[str, Tensor] = {}
         self._engine: nn.Module = self._loss
         self._thawed: int | None = None
+        self._carried: tuple[Tensor, ...] | None = None  # from batch to batch, where the objective asks for it
+
+    def pace(self, step: int, total: int) -> None:
+        """Tell an objective that changes over a run how far that has come."""
+        if isinstance(self.objective, Paced):
+            self._loss.objective = self.objective.at(step, total)
 
     def thaw(self, depth: int) -> None:
         """Let everything from `depth` on learn. DDP knows only what learned when it was made, so it is made anew."""
@@ -99,10 +110,11 @@ class Learner:
         shares = [self._share(batch) for batch in batches]
         counts = sum(prepared.count for prepared, counted in shares if counted)
         count = self.world.sum(counts) or 1.0  # items without a single target have a loss of zero
-        total = 0.0
+        total, carried = 0.0, self._carried
         for number, (prepared, counted) in enumerate(shares):
             with contact(), self._exchanging(number == len(shares) - 1):
-                loss = self._engine(prepared) / (count / self.world.size)
+                loss, carried = self._engine(prepared, carried)
+                loss = loss / (count / self.world.size)
                 loss = loss if counted else loss * 0.0
                 loss.backward()
             total += float(loss.detach())
@@ -112,6 +124,7 @@ class Learner:
             for group in self.optimiser.param_groups:
                 group["lr"] = group["peak"] * factor
             self.optimiser.step()
+            self._carried = carried
         self.optimiser.zero_grad(set_to_none=True)
         return total if learned else None
 
@@ -126,7 +139,7 @@ class Learner:
     def _exchanging(self, last: bool) -> AbstractContextManager[None]:
         """Gradients of accumulated batches stay at home until the last."""
         if self.sharded:
-            cast(Any, self._loss).set_requires_gradient_sync(last)
+            self._loss.set_requires_gradient_sync(last)
         elif isinstance(self._engine, DistributedDataParallel) and not last:
             return self._engine.no_sync()
         return nullcontext()
@@ -175,6 +188,7 @@ class Learner:
             "weights": {name: weight.detach() for name, weight in self.model.named_parameters()},
             "optimiser": optimiser_tensors(self.model, self.optimiser),
             "averaged": self.averaged,
+            "carried": {str(number): piece for number, piece in enumerate(self._carried or ())},
         }
         return {group: self._gathered(tensors) for group, tensors in groups.items() if tensors}
 
@@ -196,6 +210,8 @@ class Learner:
         restore_optimiser(self.model, self.optimiser, memory)
         averaged = groups.get("averaged", {})
         self.averaged = {name: like(weights[name], tensor) for name, tensor in averaged.items()}
+        carried = groups.get("carried", {})
+        self._carried = tuple(carried[str(number)].to(self.model.device) for number in range(len(carried))) or None
 
     def _placed(self, weights: Mapping[str, Tensor], key: str, value: Tensor) -> Tensor:
         name, part = key.rsplit("|", 1)

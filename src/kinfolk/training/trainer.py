@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 
@@ -113,6 +113,19 @@ class Progress:
     rate: float = 0.0  # of what learns fastest
 
 
+class Plan(Protocol):
+    """Which items each batch holds: a pure function of its number."""
+
+    def batch(self, step: int) -> list[int]:
+        """Numbers of the items of one batch."""
+
+    def place(self, step: int) -> tuple[int, int]:
+        """(epoch, number of the batch in it)."""
+
+    def steps(self, epochs: float) -> int:
+        """How many batches so many epochs have."""
+
+
 Evaluate = Callable[[Any], tuple[float, dict[str, float]]]  # a figure of merit (higher is better), and all metrics
 
 
@@ -129,12 +142,18 @@ class Trainer:
         evaluate: Evaluate,
         watch: Callable[[Progress], None] = lambda progress: None,
         where: Callable[[int], str] = "example {}".format,
+        plan: Plan | None = None,
     ):
-        """`where` says where an example stands, for a message; only the first process calls `watch`."""
+        """`where` says where an example stands, for a message; only the first process calls `watch`.
+
+        `plan` says which items make a batch; without one they are shuffled, neighbours alike in length.
+        """
         self.model, self.objective, self.items = model, objective, items
         self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
         self.world = world()
-        self.plan = StepPlan([len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens)
+        self.plan: Plan = plan or StepPlan(
+            [len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens
+        )
         self.learner = self._new_learner(model)
         self.top = max(model.depths().values())
         self.step = 0
@@ -191,6 +210,7 @@ class Trainer:
     def _one_step(self, step: int) -> float:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
         self._thaw(step)
+        self.learner.pace(step, self.total)
         factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
         loss = self.learner.step(self._batches(step), factor)
         if loss is None:
@@ -293,6 +313,7 @@ class Trainer:
         model = copy.deepcopy(self.model)
         learner = self._new_learner(model)
         learner.thaw(0)
+        learner.pace(1, 2)  # the middle of the run
         tokens = [sum(len(item) for batch in self._batches(step) for item in batch) for step in range(LOOKED_AT)]
         chosen = typical(tokens, WARM_STEPS + TIMED_STEPS)
         steps = [partial(learner.step, self._batches(number), factor=0.0) for number in chosen]
