@@ -22,7 +22,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("KINFOLK_DATA") or ROOT.parent / "shared" / "data")
 THREADS = 2
-PACKAGES = ("torch", "transformers", "sentence-transformers", "onnxruntime", "tokenizers", "numpy")
+PACKAGES = ("torch", "transformers", "sentence-transformers", "onnxruntime", "ctranslate2", "tokenizers", "numpy")
 
 Run = Callable[[str], np.ndarray]  # a task's name -> what came out
 

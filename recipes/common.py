@@ -42,11 +42,19 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def write_result(name: str, script: str, model: str, title: str, parts: Sequence[str], packages: Sequence[str]) -> None:
+def write_result(
+    name: str,
+    script: str,
+    model: str,
+    title: str,
+    parts: Sequence[str],
+    packages: Sequence[str],
+    folder: Path = RESULTS,
+) -> None:
     """Write docs/results/NAME.md (for another model than the demo NAME-MODEL.md) and print it.
 
     `parts` are the paragraphs and tables; command, machine, versions and date are added here. Of a model folder only
-    its last name is told.
+    its last name is told. `folder` is another place than docs/results, for a try.
     """
     other = "" if model == "demo" else Path(model).resolve().name
     command = f"python recipes/{script}" + (f" --model {other}" if other else "")
@@ -58,7 +66,7 @@ def write_result(name: str, script: str, model: str, title: str, parts: Sequence
         f"- Date: {datetime.date.today().isoformat()}",
     ]
     text = "\n\n".join([f"# {title}", *parts, "\n".join(facts)]) + "\n"
-    path = RESULTS / (f"{name}-{other}.md" if other else f"{name}.md")
+    path = folder / (f"{name}-{other}.md" if other else f"{name}.md")
     write_bytes(path, text.encode())
     print(text)
 

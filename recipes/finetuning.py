@@ -95,9 +95,10 @@ TRAININGS = {
         "accuracy",
         {"TF-IDF": tfidf},
         90.5,
+        rate=1.2e-4,
         epochs=2,
-        evaluations=20,
-        average=0.5,
+        batch_size=64,
+        evaluations=16,
     ),
     "sst2": Training(
         "SST-2, the tutorial's 6,920 sentences",

@@ -15,7 +15,7 @@ SAVED = Path(__file__).parent / "saved"
 
 def test_the_public_names_are_these() -> None:
     classes = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "Translator"]
-    assert kinfolk.__all__ == [*classes, "__version__", "finetune", "load", "train_translator"]
+    assert kinfolk.__all__ == [*classes, "__version__", "finetune", "load", "pretrain", "train_translator"]
     assert dir(kinfolk) == sorted(kinfolk.__all__)
     assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)
 
@@ -35,7 +35,9 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "embed_stream": ["texts", "settings"],
         "embed_width": ["settings"],
         "fill": ["text", "top", "pieces", "words"],
+        "generate": ["prompts", "tokens", "temperature", "top_k", "top_p", "seed", "beam"],
         "next_sentence": ["first", "second"],
+        "perplexity": ["texts"],
         "save": ["folder", "card"],
         "sentence_order": ["first", "second"],
         "tag": ["texts", "words"],

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kinfolk.models.attention_seq2seq import AttentionConfig, AttentionSeq2Seq
-from kinfolk.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
+from kinfolk.models.recurrent_lm import RecurrentLmConfig
+from kinfolk.models.recurrent_writer import RecurrentLm
 from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from tiny import randomise
 
@@ -40,5 +41,6 @@ def our_seq2seq(seed: int = 0, **changes: Any) -> Seq2Seq:
 
 def our_lm(seed: int = 0, **changes: Any) -> RecurrentLm:
     """A random language model."""
-    model = RecurrentLm(RecurrentLmConfig.make(**SIZES | changes))
+    settings = {name: value for name, value in SIZES.items() if name != "hidden"} | changes
+    model = RecurrentLm(RecurrentLmConfig.make(**settings))
     return randomise(model, seed).double().eval()  # type: ignore[no-any-return]

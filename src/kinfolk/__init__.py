@@ -17,6 +17,7 @@ from kinfolk.errors import KinfolkError
 if TYPE_CHECKING:
     from kinfolk.jobs.finetune import finetune
     from kinfolk.jobs.loaded import Encoder, load
+    from kinfolk.jobs.pretrain import pretrain
     from kinfolk.jobs.train_translator import train_translator
     from kinfolk.jobs.translator import Translator
     from kinfolk.parts.trace import Trace
@@ -32,6 +33,7 @@ __all__ = [
     "__version__",
     "finetune",
     "load",
+    "pretrain",
     "train_translator",
 ]
 
@@ -42,6 +44,7 @@ _HOMES = {
     "Translator": "kinfolk.jobs.translator",
     "finetune": "kinfolk.jobs.finetune",
     "load": "kinfolk.jobs.loaded",
+    "pretrain": "kinfolk.jobs.pretrain",
     "train_translator": "kinfolk.jobs.train_translator",
 }
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kinfolk.checkpoints.recurrent import read_recurrent, write_recurrent
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import ConfigError, KinfolkError, WeightsError
-from kinfolk.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig
+from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, as_language_model
 from kinfolk.parts.tokens import pack
 from tiny_recurrent import VARIANTS, our_lm, our_seq2seq
 
@@ -23,6 +23,10 @@ HOSTILE: list[Any] = [
     None, True, 0, 1, -1, 3, 10**6, 10**12, 10**30, 2**24, 0.5, 1.5, 1e300, "", "x", "gru", "dot", "x" * 10_000, [],
     [None], {}, {"a": 1}, [10**9] * 3,
 ]  # fmt: skip
+
+
+def write_lm(folder: Path, model: RecurrentLm, public: dict[str, Any] | None = None) -> None:
+    write_checkpoint(folder, Checkpoint(as_encoder(model), public or {}))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -38,32 +42,28 @@ def test_folders_of_seq2seq_models_are_exact(variant: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["lstm", "deck_gru"])
-def test_folders_of_language_models_are_exact(kind: str, tmp_path: Path) -> None:
-    model, tokens = our_lm(kind=kind, tied=False).float(), pack([[3, 4, 5], [6]])
-    write_recurrent(tmp_path, model, {"language": "en"})
-    found, public = read_recurrent(tmp_path)
-    assert (public["model_type"], public["language"]) == ("kinfolk-recurrent-lm", "en")
-    assert (found.config, found.training) == (model.config, False)
+@pytest.mark.parametrize("tied", [False, True])
+def test_folders_of_language_models_are_exact(kind: str, tied: bool, tmp_path: Path) -> None:
+    model, tokens = our_lm(kind=kind, tied=tied).float(), pack([[3, 4, 5], [6]])
+    write_lm(tmp_path, model, {"language": "en"})
+    found = read_checkpoint(tmp_path)
+    assert (found.public["model_type"], found.public["language"]) == ("kinfolk-recurrent-lm", "en")
+    assert found.public["architectures"] == ["RecurrentLm"]
+    assert (found.model.config, found.model.training, list(found.model.heads)) == (model.config, False, ["next_token"])
     with torch.no_grad():
-        assert found(tokens)[0].equal(model(tokens)[0])
-
-
-def test_folders_of_readers_are_exact(tmp_path: Path) -> None:
-    config = RecurrentReaderConfig.make(vocabulary_size=30, width=4, hidden=5, bidirectional=True, labels=3)
-    model, tokens = RecurrentReader(config).eval(), pack([[3, 4, 5], [6]])
-    write_recurrent(tmp_path, model, {"id2label": {"0": "a", "1": "b", "2": "c"}})
-    found, public = read_recurrent(tmp_path)
-    assert public["id2label"] == {"0": "a", "1": "b", "2": "c"}
-    assert isinstance(found, RecurrentReader)
-    with torch.no_grad():
-        assert found(tokens).equal(model(tokens))
+        assert found.model(tokens).equal(model(tokens)[0])
+        again = as_language_model(found.model)
+        assert again.scores(again(tokens)[0]).equal(model.scores(model(tokens)[0]))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors: tensors.pop("decoder.output_bias"), "missing 1 tensors: decoder.output_bias"),
-        (lambda tensors: tensors.update(more=torch.zeros(2)), "1 tensors that kinfolk-recurrent-lm lacks: more"),
+        (
+            lambda tensors: tensors.pop("decoder.output_bias"),
+            "1 tensors that Recurrent LM lacks",
+        ),
+        (lambda tensors: tensors.update(more=torch.zeros(2)), "1 tensors that Recurrent LM lacks: more"),
         (
             lambda tensors: tensors.update({"decoder.table.weight": torch.zeros(29, 8)}),
             r"decoder\.table\.weight has shape \(29, 8\), config\.json asks for \(30, 8\)",
@@ -72,18 +72,18 @@ def test_folders_of_readers_are_exact(tmp_path: Path) -> None:
     ],
 )
 def test_a_tensor_that_does_not_fit_is_named(tmp_path: Path, change: Callable[[Any], Any], message: str) -> None:
-    write_recurrent(tmp_path, our_lm().float())
+    write_lm(tmp_path, our_lm(tied=False).float())
     tensors = load_file(tmp_path / "model.safetensors")
     change(tensors)
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(WeightsError, match=message):
-        read_recurrent(tmp_path)
+        read_checkpoint(tmp_path)
 
 
 def test_an_unknown_model_type_is_answered(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "kinfolk-recurent-lm"}')
     with pytest.raises(ConfigError, match=r'"kinfolk-recurent-lm" is not one .* mean "kinfolk-recurrent-lm"'):
-        read_recurrent(tmp_path)
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("which", ["attention", "language model"])
@@ -92,7 +92,7 @@ def test_a_mutated_config_loads_or_is_refused_in_one_line(which: str, tmp_path: 
     if which == "attention":
         write_text_to_text(tmp_path, TextToTextCheckpoint(our_seq2seq(score="bilinear").float()))
     else:
-        write_recurrent(tmp_path, our_lm().float())
+        write_lm(tmp_path, our_lm(tied=False).float())
     text = (tmp_path / "config.json").read_text()
     for _ in range(100):
         settings = json.loads(text)
@@ -103,7 +103,7 @@ def test_a_mutated_config_loads_or_is_refused_in_one_line(which: str, tmp_path: 
             if which == "attention":
                 read_text_to_text(tmp_path).model(pack([[5, 6, 7], [8]]), pack([[1], [1, 9]]))
             else:
-                read_recurrent(tmp_path)[0](pack([[5, 6, 7], [8]]))
+                read_checkpoint(tmp_path).model(pack([[5, 6, 7], [8]]))
         except KinfolkError as error:
             messages.append(str(error))
     assert 40 < len(messages) < 100

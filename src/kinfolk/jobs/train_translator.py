@@ -17,15 +17,14 @@ from typing import Any
 
 from torch import nn
 
-from kinfolk.checkpoints.recurrent import read_recurrent
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, made_pairs, read_pairs, read_parallel
 from kinfolk.errors import InputError, choose
-from kinfolk.jobs.find import find_model
 from kinfolk.jobs.finetune import refuse_finished
-from kinfolk.jobs.loaded import pick_device
+from kinfolk.jobs.loaded import load_encoder, pick_device
 from kinfolk.jobs.pair_items import PairSurvey, pair_items, survey_pairs
 from kinfolk.jobs.translation_run import TranslationRun
 from kinfolk.jobs.translator_report import TranslatorAccount, translator_card, write_translator_report
+from kinfolk.models.recurrent_writer import as_language_model
 from kinfolk.models.registry import text_to_text_families, text_to_text_preset
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
 from kinfolk.objectives.scheduled_translation import SamplingPlan
@@ -197,8 +196,11 @@ def _language_model(given: str | Path | nn.Module | None) -> tuple[nn.Module | N
     """The model, and its own vocabulary where it lies in a folder."""
     if not isinstance(given, str | Path):
         return given, None
-    folder = find_model(given)
-    return read_recurrent(folder)[0], PairTokenizer.load(folder)
+    found = load_encoder(given, "cpu")
+    if "next_token" not in found.model.heads:
+        title = found.model.family.title
+        raise InputError(f"{given}: this {title} does not guess the next token; a decoder cannot start from it")
+    return as_language_model(found.model), PairTokenizer(found.tokenizer)
 
 
 def _learn(learned: Sequence[Pair], size: int, kind: str, joint: bool) -> PairTokenizer:

@@ -20,7 +20,7 @@ from kinfolk.jobs.measure import Measured, mean_loss, measure
 from kinfolk.jobs.pair_items import PairItems
 from kinfolk.jobs.translator import TRAINED, Translator
 from kinfolk.models.model import module_hash
-from kinfolk.models.recurrent_lm import RecurrentLm
+from kinfolk.models.recurrent_writer import RecurrentLm
 from kinfolk.models.seq2seq import Seq2Seq, start_decoder_from
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, fresh
 from kinfolk.objectives.scheduled_translation import SamplingPlan, ScheduledTranslation

@@ -17,8 +17,18 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.bert import PATH, Bert, choice_head, masked_head, path_head, pooled_head, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import (
+    PATH,
+    Bert,
+    BertConfig,
+    choice_head,
+    masked_head,
+    path_head,
+    pooled_head,
+    span_head,
+    token_head,
+)
+from kinfolk.models.model import Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import SharedStack
 from kinfolk.parts.embeddings import SummedEmbeddings
 from kinfolk.parts.tables import Linear
@@ -26,7 +36,7 @@ from kinfolk.parts.tokens import Tokens
 
 
 @dataclass(frozen=True)
-class AlbertConfig(EncoderConfig):
+class AlbertConfig(BertConfig):
     """Adds the embedding's width and the number of groups."""
 
     vocabulary_size: int = 30_000
@@ -36,11 +46,11 @@ class AlbertConfig(EncoderConfig):
     attention_dropout: float = 0.0
     activation: str = "gelu_tanh"
 
-    hf_names: ClassVar[dict[str, str]] = EncoderConfig.hf_names | {
+    hf_names: ClassVar[dict[str, str]] = BertConfig.hf_names | {
         "embedding_width": "embedding_size",
         "groups": "num_hidden_groups",
     }
-    fixed: ClassVar[dict[str, Any]] = EncoderConfig.fixed | {"inner_group_num": 1}
+    fixed: ClassVar[dict[str, Any]] = BertConfig.fixed | {"inner_group_num": 1}
     unsaid: ClassVar[dict[str, Any]] = {"width": 4096, "heads": 64, "inner_width": 16_384}  # the xxlarge size
 
     @property
@@ -56,10 +66,10 @@ class AlbertConfig(EncoderConfig):
 class Albert(Bert):
     """BERT with two slots filled otherwise."""
 
-    def build_embeddings(self, config: EncoderConfig) -> nn.Module:
+    def build_embeddings(self, config: BertConfig) -> nn.Module:
         return WidenedEmbeddings(SummedEmbeddings(config, config.table_width), config.width)
 
-    def build_stack(self, config: EncoderConfig) -> nn.Module:
+    def build_stack(self, config: BertConfig) -> nn.Module:
         assert isinstance(config, AlbertConfig)
         return SharedStack([self.build_block(config) for _ in range(config.groups)], config.layers)
 

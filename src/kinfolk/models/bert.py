@@ -11,52 +11,107 @@ Paper: Devlin et al. 2018, "BERT: Pre-training of Deep Bidirectional Transformer
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from kinfolk.errors import ConfigError
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
 from kinfolk.parts.blocks import Block, Stack
 from kinfolk.parts.crf import PathHead
 from kinfolk.parts.embeddings import SummedEmbeddings
 from kinfolk.parts.heads import MaskedHead, Pooler, TextHead, TokenHead
+from kinfolk.parts.kernels import ACTIVATIONS
 from kinfolk.parts.positions import BucketedBias
 from kinfolk.parts.scopes import Full
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
 
+BLOCK = re.compile(r"\bblocks\.(\d+)\.")
+
 
 @dataclass(frozen=True)
 class BertConfig(EncoderConfig):
-    """BERT's settings are the family's defaults."""
+    """Defaults are BERT base's; its relatives state what differs."""
+
+    vocabulary_size: int = 30_522
+    width: int = 768
+    layers: int = 12
+    positions: int = 512
+    segments: int = 2
+    dropout: float = 0.1
+    initial_deviation: float = 0.02
+    pad_id: int = 0
+    heads: int = 12
+    inner_width: int = 3072
+    activation: str = "gelu"
+    attention_dropout: float = 0.1
+    norm_epsilon: float = 1e-12
+
+    hf_names: ClassVar[dict[str, str]] = {
+        "vocabulary_size": "vocab_size",
+        "width": "hidden_size",
+        "layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "inner_width": "intermediate_size",
+        "positions": "max_position_embeddings",
+        "segments": "type_vocab_size",
+        "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+        "norm_epsilon": "layer_norm_eps",
+        "initial_deviation": "initializer_range",
+        "pad_id": "pad_token_id",
+    }
+    fixed: ClassVar[dict[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.activation not in ACTIVATIONS:
+            known = ", ".join(ACTIVATIONS)
+            raise ConfigError(f"activation {self.activation!r} is not known; choose one of {known}")
+        for name in ("heads", "inner_width"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1")
+        if self.width % self.heads:
+            raise ConfigError(f"width {self.width} cannot be cut into {self.heads} heads of equal size")
 
 
 class Bert(nn.Module):
     """tokens -> (tokens, width), through `build_…` slots that relatives override."""
 
-    def __init__(self, config: EncoderConfig, pooler: bool = True):
+    def __init__(self, config: BertConfig, pooler: bool = True):
         super().__init__()
         self.embeddings = self.build_embeddings(config)
         self.stack = self.build_stack(config)
         self.bias = self.build_bias(config)
         self.pooler = Pooler(config.width) if pooler else None
 
-    def build_embeddings(self, config: EncoderConfig) -> nn.Module:
+    def build_embeddings(self, config: BertConfig) -> nn.Module:
         return SummedEmbeddings(config, config.width)
 
-    def build_block(self, config: EncoderConfig) -> nn.Module:
+    def build_block(self, config: BertConfig) -> nn.Module:
         return Block(config)
 
-    def build_stack(self, config: EncoderConfig) -> nn.Module:
+    def build_stack(self, config: BertConfig) -> nn.Module:
         return Stack([self.build_block(config) for _ in range(config.layers)])
 
-    def build_bias(self, config: EncoderConfig) -> BucketedBias | None:
+    def build_bias(self, config: BertConfig) -> BucketedBias | None:
         return None
 
     @property
     def token_table(self) -> Tensor:
         """The token embedding (vocabulary, table width), which the masked-LM head shares."""
         return self.embeddings.tokens.weight  # type: ignore[union-attr, return-value]
+
+    def depth_of(self, name: str) -> int:
+        """The layer that a weight belongs to, from 1, and 0 for embeddings; of several that share it the highest."""
+        found, blocks = BLOCK.search(name), len(self.stack.blocks)  # type: ignore[arg-type]
+        # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
+        return math.ceil((int(found[1]) + 1) * self.stack.layers / blocks) if found else 0  # type: ignore[operator]
 
     def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
         bound = Full().bind(tokens.layout)
@@ -101,32 +156,32 @@ KEYS: Keys = {  # ours: theirs, below "bert."; the longest match wins
 }
 
 
-def masked_head(config: EncoderConfig, labels: int) -> nn.Module:
+def masked_head(config: BertConfig, labels: int) -> nn.Module:
     """The masked-LM head that all encoders share."""
     return MaskedHead(config.width, config.table_width, config.vocabulary_size, config.activation, config.norm_epsilon)
 
 
-def pooled_head(config: EncoderConfig, labels: int) -> nn.Module:
+def pooled_head(config: BertConfig, labels: int) -> nn.Module:
     """One linear layer on the pooler's output."""
     return TextHead(config.width, labels, "pooled", config.dropout)
 
 
-def token_head(config: EncoderConfig, labels: int) -> nn.Module:
+def token_head(config: BertConfig, labels: int) -> nn.Module:
     """One linear layer on every token."""
     return TokenHead(config.width, labels, config.dropout)
 
 
-def path_head(config: EncoderConfig, labels: int) -> nn.Module:
+def path_head(config: BertConfig, labels: int) -> nn.Module:
     """One linear layer on every token, and a random field over the tags of neighbours."""
     return PathHead(config.width, labels, config.dropout)
 
 
-def span_head(config: EncoderConfig, labels: int) -> nn.Module:
+def span_head(config: BertConfig, labels: int) -> nn.Module:
     """Start and end scores for every token."""
     return TokenHead(config.width, 2, 0.0)
 
 
-def choice_head(config: EncoderConfig, labels: int) -> nn.Module:
+def choice_head(config: BertConfig, labels: int) -> nn.Module:
     """One score for an option, from the pooler's output."""
     return TextHead(config.width, 1, "pooled", config.dropout)
 

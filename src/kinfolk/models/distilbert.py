@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import PATH, Bert, masked_head, path_head, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import PATH, Bert, BertConfig, masked_head, path_head, span_head, token_head
+from kinfolk.models.model import Family, Head, Joined, Keys, Preset
 from kinfolk.parts.heads import TextHead
 
 
 @dataclass(frozen=True)
-class DistilBertConfig(EncoderConfig):
+class DistilBertConfig(BertConfig):
     """Half the depth, no segments, and public names of its own."""
 
     layers: int = 6
@@ -43,12 +43,12 @@ class DistilBertConfig(EncoderConfig):
     fixed: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
 
 
-def dense_head(config: EncoderConfig, labels: int) -> nn.Module:
+def dense_head(config: BertConfig, labels: int) -> nn.Module:
     """A dense ReLU layer and a linear one, on the first token."""
     return TextHead(config.width, labels, "first", 0.2, activation="relu")
 
 
-def choice_head(config: EncoderConfig, labels: int) -> nn.Module:
+def choice_head(config: BertConfig, labels: int) -> nn.Module:
     """One score for an option: its public checkpoints have no pooler."""
     return dense_head(config, 1)
 

@@ -24,6 +24,9 @@ from kinfolk.models.transformer import Transformer, TransformerConfig
 # Public settings that exist for each side, of which we have one for both.
 ONE_FOR_BOTH = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
 
+# What a Transformer of ours may have otherwise.
+FORM = {"norm": "post", "norm_epsilon": 1e-5, "sinusoid": "halves", "output_bias": True, "zero_start": False}
+
 
 @dataclass(frozen=True)
 class MarianConfig(TransformerConfig):
@@ -89,7 +92,7 @@ class MarianConfig(TransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in {"norm": "post", "norm_epsilon": 1e-5, "sinusoid": "halves", "output_bias": True}.items():
+        for name, value in FORM.items():
             if getattr(self, name) != value:
                 raise ConfigError(f"{name} is always {value!r} in Marian; use TransformerConfig for another")
 

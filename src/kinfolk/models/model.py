@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
@@ -18,13 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError, nearest
-from kinfolk.parts.kernels import ACTIVATIONS
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
 
 MOST_LAYERS = 1_000
 MOST_SETTINGS = 1_000
-BLOCK = re.compile(r"\bblocks\.(\d+)\.")
+TABLE_HEADS = ("masked_lm", "next_token")  # which may score with the table that the body reads with
 LARGEST_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
 
 # Public names of activations, and ours. `gelu_new` and its relatives are one formula.
@@ -124,38 +121,16 @@ def _refuse_misspelt(public: Mapping[str, Any], known: list[str], where: str) ->
 
 @dataclass(frozen=True)
 class EncoderConfig(Config):
-    """Settings that every encoder of the family shares. Defaults are BERT base's."""
+    """Settings that everything has which reads a text and gives a vector for each token."""
 
-    vocabulary_size: int = 30_522
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    inner_width: int = 3072
-    positions: int = 512
-    segments: int = 2
-    activation: str = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    norm_epsilon: float = 1e-12
-    initial_deviation: float = 0.02
-    pad_id: int = 0
-
-    hf_names: ClassVar[dict[str, str]] = {
-        "vocabulary_size": "vocab_size",
-        "width": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "inner_width": "intermediate_size",
-        "positions": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "norm_epsilon": "layer_norm_eps",
-        "initial_deviation": "initializer_range",
-        "pad_id": "pad_token_id",
-    }
-    fixed: ClassVar[dict[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
+    vocabulary_size: int
+    width: int
+    layers: int
+    positions: int
+    segments: int
+    dropout: float
+    initial_deviation: float
+    pad_id: int
 
     @property
     def first_position(self) -> int:
@@ -174,16 +149,11 @@ class EncoderConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ConfigError(f"activation {self.activation!r} is not known; choose one of {known}")
-        for name in ("vocabulary_size", "width", "heads", "inner_width", "positions"):
+        for name in ("vocabulary_size", "width", "positions"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")
         if self.layers > MOST_LAYERS:
             raise ConfigError(f"layers={self.layers:,} is more than the {MOST_LAYERS:,} that a model may have")
-        if self.width % self.heads:
-            raise ConfigError(f"width {self.width} cannot be cut into {self.heads} heads of equal size")
         if self.context < 1:
             raise ConfigError(
                 f"{self.positions} positions leave no room for a text that starts at {self.first_position}"
@@ -246,6 +216,7 @@ class Family:
     heads: Mapping[str, Head]
     ignored: tuple[str, ...] = ("embeddings.position_ids", "embeddings.token_type_ids")
     pair_architecture: str | None = None  # masked LM and a sentence-pair head together
+    counted: tuple[str, ...] = ()  # heads that published sizes count
 
     @property
     def has_pooler(self) -> bool:
@@ -277,19 +248,13 @@ class Model(nn.Module):
         return self.body(tokens, trace, depth)  # type: ignore[no-any-return]
 
     def depths(self) -> dict[str, int]:
-        """How far above the input each parameter stands: 0 for embeddings, i for layer i, more for pooler and heads.
+        """How far above the input each parameter stands: 0 for embeddings, i for layer i, more for pooler and heads."""
+        return {name: self._depth(name) for name, _ in self.named_parameters()}
 
-        A block that serves several layers stands where the highest of them does.
-        """
-        blocks = len(self.body.stack.blocks)  # type: ignore[union-attr, arg-type]
-        return {name: self._depth(name, blocks) for name, _ in self.named_parameters()}
-
-    def _depth(self, name: str, blocks: int) -> int:
+    def _depth(self, name: str) -> int:
         if not name.startswith("body.") or name.startswith("body.pooler."):
             return self.config.layers + 1
-        found = BLOCK.search(name)
-        # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
-        return math.ceil((int(found[1]) + 1) * self.config.layers / blocks) if found else 0
+        return self.body.depth_of(name)  # type: ignore[operator, no-any-return]
 
     def with_heads(self, heads: Mapping[str, nn.Module]) -> Model:
         """The same body, shared and not copied, under other heads."""
@@ -316,11 +281,13 @@ class Model(nn.Module):
             return head(hidden, tokens.layout)  # type: ignore[no-any-return]
         if head.reads == "tokens":
             wanted = hidden if at is None else hidden[at]
+        elif head.reads == "last":
+            wanted = self.body.last(hidden, tokens.layout)  # type: ignore[operator]
         else:
             wanted = tokens.layout.first(hidden)
             if head.reads == "pooled":
                 wanted = self.body.pooler(wanted)  # type: ignore[operator]
-        if name == "masked_lm":
+        if name in TABLE_HEADS:
             return head(wanted, self.body.token_table)  # type: ignore[no-any-return]
         return head(wanted)  # type: ignore[no-any-return]
 
@@ -340,9 +307,10 @@ def initialise(model: nn.Module, deviation: float, seed: int = 0) -> None:
 
 
 def count_parameters(family: Family, config: EncoderConfig, pooler: bool = True) -> int:
-    """Number of weights of a body, computed without allocating one."""
+    """Number of weights of a body with the heads that its published sizes count, computed without allocating one."""
     with torch.device("meta"):
-        return sum(weight.numel() for weight in family.body(config, pooler).parameters())
+        model = Model(family, config, dict.fromkeys(family.counted, 0), pooler, own_table=False)
+    return sum(weight.numel() for weight in model.parameters())
 
 
 def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tuple[Model, list[str]]:

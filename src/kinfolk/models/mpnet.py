@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.bert import PATH, Bert, choice_head, path_head, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import PATH, Bert, BertConfig, choice_head, path_head, span_head, token_head
+from kinfolk.models.model import Family, Head, Joined, Keys, Preset
 from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
 from kinfolk.parts.positions import BucketedBias
 
@@ -42,7 +42,7 @@ class MPNetConfig(RobertaConfig):
 class MPNet(Bert):
     """BERT with the bias slot filled."""
 
-    def build_bias(self, config: EncoderConfig) -> BucketedBias | None:
+    def build_bias(self, config: BertConfig) -> BucketedBias | None:
         assert isinstance(config, MPNetConfig)
         return BucketedBias(config.distance_buckets, config.heads)
 

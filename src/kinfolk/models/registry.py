@@ -15,6 +15,7 @@ FILES = {  # encoders
     "albert": "kinfolk.models.albert",
     "distilbert": "kinfolk.models.distilbert",
     "mpnet": "kinfolk.models.mpnet",
+    "kinfolk-recurrent-lm": "kinfolk.models.recurrent_lm",
 }
 TEXT_TO_TEXT = {
     "kinfolk-seq2seq": "kinfolk.models.seq2seq",

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import KEYS, PATH, Bert, choice_head, masked_head, path_head, span_head, token_head
-from kinfolk.models.model import EncoderConfig, Family, Head, Preset
+from kinfolk.models.bert import KEYS, PATH, Bert, BertConfig, choice_head, masked_head, path_head, span_head, token_head
+from kinfolk.models.model import Family, Head, Preset
 from kinfolk.parts.heads import TextHead
 
 
 @dataclass(frozen=True)
-class RobertaConfig(EncoderConfig):
+class RobertaConfig(BertConfig):
     """Three numbers and the vocabulary."""
 
     vocabulary_size: int = 50_265
@@ -38,7 +38,7 @@ class RobertaConfig(EncoderConfig):
         return self.pad_id + 1
 
 
-def dense_head(config: EncoderConfig, labels: int) -> nn.Module:
+def dense_head(config: BertConfig, labels: int) -> nn.Module:
     """A dense tanh layer and a linear one, on the first token."""
     return TextHead(config.width, labels, "first", config.dropout, activation="tanh")
 

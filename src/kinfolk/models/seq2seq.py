@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.recurrent_lm import RecurrentLm, check_recurrent, check_tied, layer_of, start_recurrent
+from kinfolk.models.recurrent_lm import check_recurrent, layer_of
+from kinfolk.models.recurrent_writer import RecurrentLm, start_recurrent
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset
 from kinfolk.parts.deck_gru import build_recurrent
 from kinfolk.parts.dropout import Dropout
@@ -72,7 +73,10 @@ class Seq2SeqConfig(TextToTextConfig):
         check_recurrent(self)
         if self.positions < 1:
             raise ConfigError("positions must be at least 1")
-        check_tied(self)
+        if self.tied and self.width != self.hidden:
+            raise ConfigError(
+                f"tied: one table cannot read with width {self.width} and score vectors of width {self.hidden}"
+            )
         if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
             raise ConfigError(
                 f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
@@ -208,10 +212,11 @@ def start_decoder_from(lm: RecurrentLm, model: Seq2Seq) -> None:
 
     Both must have been learned with the same tokens under the same ids. A shared table then reads the source too.
     """
-    wanted: dict[str, Any] = {"vocabulary_size": model.config.target_vocabulary}
-    wanted |= {name: getattr(model.config, name) for name in ("kind", "width", "hidden", "layers", "tied")}
+    own = model.config
+    wanted: dict[str, Any] = {"vocabulary_size": own.target_vocabulary, "hidden": own.hidden}
+    wanted |= {name: getattr(own, name) for name in ("kind", "width", "layers", "tied")}
     for name, value in wanted.items():
-        found = getattr(lm.config, name)
+        found = getattr(lm.config, "width" if name == "hidden" else name)
         if found != value:
             raise ConfigError(f"the language model has {name}={found}, the decoder {value}; make one like the other")
     model.decoder.load_state_dict(lm.decoder.state_dict())

@@ -8,7 +8,7 @@ Departures from sequence-to-sequence RNNs:
   3. positions are sinusoids added to the embeddings, which are scaled by sqrt(width);
   4. source, target and scores share one table of tokens.
 As options, what was found later: the norm before each part instead of after it, with one more norm on top of each side
-(Wang et al. 2019), separate tables, and a bias on the scores.
+(Wang et al. 2019), separate tables, a bias on the scores, and a start token without a vector (Marian's).
 Paper: Vaswani et al. 2017, "Attention Is All You Need".
 """
 
@@ -62,6 +62,7 @@ class TransformerConfig(TextToTextConfig):
     scale_embedding: bool = True
     shared_tables: bool = True
     output_bias: bool = False
+    zero_start: bool = False  # the start token is a place and nothing else
 
     model_type: ClassVar[str] = "kinfolk-transformer"
     hf_names: ClassVar[dict[str, str]] = {
@@ -70,6 +71,7 @@ class TransformerConfig(TextToTextConfig):
             "vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id", "width", "encoder_layers",
             "decoder_layers", "heads", "inner_width", "positions", "activation", "dropout", "attention_dropout",
             "inner_dropout", "norm", "norm_epsilon", "sinusoid", "scale_embedding", "shared_tables", "output_bias",
+            "zero_start",
         )
     }  # fmt: skip
 
@@ -83,7 +85,7 @@ class TransformerConfig(TextToTextConfig):
         for name, known in CHOICES.items():
             if getattr(self, name) not in known:
                 raise ConfigError(f"{name} {getattr(self, name)[:60]!r} is not known; choose one of {', '.join(known)}")
-        for name in ("scale_embedding", "shared_tables", "output_bias"):
+        for name in ("scale_embedding", "shared_tables", "output_bias", "zero_start"):
             if type(getattr(self, name)) is not bool:
                 raise ConfigError(f"{name}={str(getattr(self, name))[:60]} is neither true nor false")
         for name in ("width", "encoder_layers", "decoder_layers", "heads", "inner_width", "positions"):
@@ -132,7 +134,7 @@ class Transformer(nn.Module):
 
     def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
         """Vectors of the encoder's last layer: (source tokens, width)."""
-        hidden = self._embed(self.source_table.weight, source)
+        hidden = self._embed(F.embedding(source.ids, self.source_table.weight), source)
         if trace is not None:
             trace.begin(source.layout)
             trace.add_hidden(hidden)
@@ -145,7 +147,7 @@ class Transformer(nn.Module):
         `target` begins with the start token; `scores` of the vector at a token tell what comes after it.
         """
         read = self.encode(source, None if trace is None else trace.source)
-        hidden = self._embed(self.output_table, target)
+        hidden = self._embed(self._target_vectors(target.ids), target)
         if trace is not None:
             trace.target.begin(target.layout)
             trace.target.add_hidden(hidden)
@@ -170,13 +172,18 @@ class Transformer(nn.Module):
         if place == len(positions):
             positions = self._positions(2 * place, positions)
             state = DecoderState(state.cache, state.source, positions)
-        hidden = torch.add(positions[place], F.embedding(ids, self.output_table), alpha=self.scale)
+        hidden = torch.add(positions[place], self._target_vectors(ids), alpha=self.scale)
         hidden, state = self.decoder.step(self.dropout(hidden), state)
         scores = self.scores(self._normed(hidden))
         return scores if scores.dtype == torch.float64 else scores.float(), state
 
-    def _embed(self, table: Tensor, tokens: Tokens) -> Tensor:
-        vectors = F.embedding(tokens.ids, table)
+    def _target_vectors(self, ids: Tensor) -> Tensor:
+        vectors = F.embedding(ids, self.output_table)
+        if not self.config.zero_start:
+            return vectors
+        return vectors.masked_fill_((ids == self.config.start_id).unsqueeze(1), 0.0)
+
+    def _embed(self, vectors: Tensor, tokens: Tokens) -> Tensor:
         places = self._positions(max(tokens.layout.lengths, default=0), vectors)[tokens.layout.positions]
         return self.dropout(torch.add(places, vectors, alpha=self.scale))  # type: ignore[no-any-return]
 

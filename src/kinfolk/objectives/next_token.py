@@ -146,13 +146,16 @@ class NextToken:
 
 
 @torch.no_grad()
-def perplexity(model: Any, stream: Sequence[int] | np.ndarray, length: int = 512) -> float:
+def perplexity(model: Any, stream: Sequence[int] | np.ndarray, length: int = 512, lanes: int = 1) -> float:
     """exp of the mean -log p of each token of a stream but the first, each scored once, given all tokens before it.
 
-    `length` tokens are computed at a time, which changes nothing but the memory that it takes.
+    `length` tokens are computed at a time, which changes nothing but the memory that it takes. Several lanes are faster
+    and a little worse: each begins with nothing remembered.
     """
-    lanes, objective, state, total = Lanes(stream, 1, length), NextToken(), None, 0.0
-    for item in lanes:
-        loss, state = objective.carry(model, objective.prepare([item], model.device), state)
+    plan, objective, total = Lanes(stream, lanes, length), NextToken(), 0.0
+    state: State | None = None
+    for step in range(plan.batches):
+        prepared = objective.prepare([plan[number] for number in plan.batch(step)], model.device)
+        loss, state = objective.carry(model, prepared, state)
         total += float(loss)
     return float(torch.tensor(total / (len(stream) - 1), dtype=torch.float64).exp())

@@ -71,9 +71,17 @@ class DeckGru(nn.Module):
 
     def forward(self, vectors: Tensor, layout: Layout, state: State | None = None) -> tuple[Tensor, State]:
         """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
+        layers, state = self._layers(vectors, layout, state)
+        return layers[-1], state
+
+    def each_layer(self, vectors: Tensor, layout: Layout) -> list[Tensor]:
+        """What every layer gives, (tokens, directions x hidden) each."""
+        return self._layers(vectors, layout, None)[0]
+
+    def _layers(self, vectors: Tensor, layout: Layout, state: State | None) -> tuple[list[Tensor], State]:
         steps, turned = Steps.of(layout), _turned(layout)
         (before,) = self.start(layout.sequences, vectors) if state is None else state
-        ends = []
+        ends, layers = [], []
         for first in range(0, len(self.cells), self.directions):
             found, end = self.cells[first](vectors, before[first], steps)
             ends.append(end)
@@ -81,8 +89,9 @@ class DeckGru(nn.Module):
                 back, end = self.cells[first + 1](vectors[turned], before[first + 1], steps)
                 found = torch.cat([found, back[turned]], -1)
                 ends.append(end)
+            layers.append(found)
             vectors = self._between(found, first)
-        return vectors, (torch.stack(ends),)
+        return layers, (torch.stack(ends),)
 
     def step(self, vectors: Tensor, state: State) -> tuple[Tensor, State]:
         """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""

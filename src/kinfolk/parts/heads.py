@@ -1,7 +1,8 @@
 """Heads: vectors in, scores out. Each is written once and serves every family.
 
 A head says in `reads` what it wants of the body: "tokens" (every vector), "first" (the first token's vector of each
-sequence), "pooled" (the body's pooler on top of that) or "layers" (every vector of several layers, see readout.py).
+sequence), "pooled" (the body's pooler on top of that), "last" (what a recurrence knows when it has read all) or
+"layers" (every vector of several layers, see readout.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kinfolk.parts.dropout import Dropout
 from kinfolk.parts.kernels import ACTIVATIONS, ActivatedLinear
 from kinfolk.parts.tables import Linear
 
-Reads = Literal["tokens", "first", "pooled", "layers"]
+Reads = Literal["tokens", "first", "last", "pooled", "layers"]
 
 
 class Pooler(nn.Module):
@@ -47,6 +48,20 @@ class MaskedHead(nn.Module):
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
         return F.linear(self.norm(self.transform(hidden)), embedding if self.table is None else self.table, self.bias)
+
+
+class NextTokenHead(nn.Module):
+    """x E' + c: scores of the next token, (tokens, width) -> (tokens, vocabulary); `tied`: E is the body's table."""
+
+    reads: Reads = "tokens"
+
+    def __init__(self, width: int, vocabulary_size: int, tied: bool):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.table = None if tied else nn.Parameter(torch.zeros(vocabulary_size, width))
+
+    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
+        return F.linear(hidden, embedding if self.table is None else self.table, self.bias)
 
 
 class TextHead(nn.Module):

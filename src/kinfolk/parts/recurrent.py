@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -87,6 +88,25 @@ class Recurrent(nn.Module):
         given = PackedSequence(vectors[steps.order], steps.sizes, steps.sorted, steps.unsorted)
         found, end = self._run(given, state)
         return found.data[steps.back], end
+
+    def each_layer(self, vectors: Tensor, layout: Layout) -> list[Tensor]:
+        """What every layer gives, (tokens, directions x hidden) each; torch's kernels show only the last."""
+        found = []
+        for number in range(self.cells.num_layers):
+            vectors = self._layer(number)(vectors, layout)[0]
+            found.append(vectors)
+            vectors = F.dropout(vectors, self.cells.dropout, self.training)
+        return found
+
+    def _layer(self, number: int) -> Recurrent:
+        """One layer as a stack of its own, of the same weights."""
+        cells = self.cells
+        width = cells.input_size if number == 0 else self.output_width
+        with torch.device("meta"):
+            layer = Recurrent(width, cells.hidden_size, 1, self.kind, cells.bidirectional)
+        for name in list(dict(layer.cells.named_parameters())):
+            setattr(layer.cells, name, getattr(cells, name.replace("_l0", f"_l{number}")))
+        return layer
 
     def step(self, vectors: Tensor, state: State) -> tuple[Tensor, State]:
         """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""

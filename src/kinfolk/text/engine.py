@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import re
-import struct
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from kinfolk.errors import TokenizerError, first_few
 from kinfolk.text.charsmap import check_charsmap
 from kinfolk.text.encoding import Offset, tidy
 from kinfolk.text.spiece import BYTE, SentencePieceModel, parse_fields
+from kinfolk.text.spiece_writing import write_spiece
 
 BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 LONGEST_REPLACEMENT = 256  # bytes; Unicode's longest is 33
@@ -32,7 +32,7 @@ class Engine:
         _check(model, where)
         self._where = where
         self._processor = sentencepiece.SentencePieceProcessor()
-        self._guarded(lambda: self._processor.LoadFromSerializedProto(_written(model)))
+        self._guarded(lambda: self._processor.LoadFromSerializedProto(write_spiece(model)))
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a text; what the model cannot spell appears in its own letters."""
@@ -75,35 +75,6 @@ def _check(model: SentencePieceModel, where: str) -> None:
         replacements = model.charsmap[4 + int.from_bytes(model.charsmap[:4], "little") :].split(b"\0")
         if max(map(len, replacements)) > LONGEST_REPLACEMENT:
             raise TokenizerError(f"{where}: the normalisation table replaces letters by very long texts; refused")
-
-
-def _written(model: SentencePieceModel) -> bytes:
-    """The model as a sentencepiece file; field numbers as in spiece.py."""
-    pieces = (
-        _bytes(1, piece.text.encode()) + b"\x15" + struct.pack("<f", piece.score) + _number(3, piece.kind)
-        for piece in model.pieces
-    )
-    trainer = _number(3, model.kind) + _number(24, model.blank_behind) + _number(35, model.byte_fallback)
-    normaliser = _bytes(2, model.charsmap) + _number(3, model.adds_blank) + _number(4, model.removes_blanks)
-    normaliser += _number(5, model.shows_blanks)
-    return b"".join(_bytes(1, piece) for piece in pieces) + _bytes(2, trainer) + _bytes(3, normaliser)
-
-
-def _bytes(field: int, content: bytes) -> bytes:
-    return _varint(field << 3 | 2) + _varint(len(content)) + content
-
-
-def _number(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(int(value))
-
-
-def _varint(value: int) -> bytes:
-    written = bytearray()
-    while value > 127:
-        written.append(value & 127 | 128)
-        value >>= 7
-    written.append(value)
-    return bytes(written)
 
 
 def _characters(text: str) -> list[int]:

@@ -1,9 +1,10 @@
-"""Learns a vocabulary from a corpus: WordPiece, BPE, byte-level BPE or Unigram.
+"""Learns a vocabulary from a corpus: WordPiece, BPE, byte-level BPE, Unigram or whole words.
 
 wordpiece   BERT's: words, then pieces; pieces inside a word begin with ##
 bpe         pieces merged by frequency; a piece that begins a word starts with ▁
 byte_bpe    RoBERTa's: the same over bytes, so that nothing is ever unknown; words start with Ġ
 unigram     ALBERT's and XLNet's: pieces with probabilities, the likeliest split wins; words start with ▁
+words       whatever stands between blanks, the commonest first: for corpora that are split already, like Penn Treebank
 
 The same corpus gives the same vocabulary, in every process. That is why Unigram is learned by sentencepiece (the
 trainer of the tokenizers library sums in an order that changes from run to run), and why WordPiece takes two passes:
@@ -16,6 +17,7 @@ import io
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -29,7 +31,7 @@ from kinfolk.text.families import BERT_LAYOUT, BERT_ROLES, FAIRSEQ_ROLES, ROLES,
 from kinfolk.text.spiece import parse_spiece
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
-KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram")
+KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "words")
 LONGEST_RUN = (
     100  # characters without a blank; longer ones are cut: no piece should be that long, and merging walks words
 )
@@ -62,6 +64,8 @@ def learn(
     corpus = _Corpus(texts)
     if kind == "unigram":
         model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names)
+    elif kind == "words":
+        model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
     else:
         parts = _parts(kind, lower)
         model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
@@ -173,6 +177,21 @@ def _train(library: Any, corpus: _Corpus, trainer: Any) -> None:
         raise corpus.fault or error from None
     if corpus.fault:
         raise corpus.fault
+
+
+def _words(
+    corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A model of whole words, by how often they occur; equals in the order of the alphabet."""
+    counts = Counter(word for text in corpus for word in (text.lower() if lowercase else text).split())
+    if corpus.fault:
+        raise corpus.fault
+    ordered = sorted(counts.keys() - set(names), key=lambda word: (-counts[word], word))
+    _check_size(min(len(names) + len(ordered), size), size, corpus.count)
+    tokens = {word: number for number, word in enumerate([*names, *ordered[: size - len(names)]])}
+    normalizer = {"type": "Lowercase"} if lowercase else None
+    parts = {"normalizer": normalizer, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None}
+    return {"type": "WordLevel", "vocab": tokens, "unk_token": unknown}, parts
 
 
 def _unigram(

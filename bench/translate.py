@@ -1,0 +1,252 @@
+"""Training and using translators: kinfolk beside transformers and CTranslate2, same weights, texts and search."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import translate_training as training
+from bench.harness import THREADS, Run, Worker, table, write_result
+from bench.translate_training import BATCH, PLACE, lines
+
+ROUNDS = 3
+SENTENCES, BEAM, PEER_BATCH = 200, 4, 32
+MINUTES = 10.0  # of training, where there is no model to translate with
+MODEL, DECODED, FAST = PLACE / "model", PLACE / "decoded", PLACE / "ctranslate2"
+SEARCH = {"num_beams": BEAM, "length_penalty": 1.0, "early_stopping": True}  # CTranslate2 has no other way to stop
+AGREE, SAME_LOSS = 0.95, 1e-4  # the least share of equal texts, and the most that first losses may differ
+US, PADDED, GENERATE = "kinfolk", "transformers, padded", f"transformers, sorted, batches of {PEER_BATCH}"
+FAST_FLOAT, FAST_INT = "CTranslate2 fp32", "CTranslate2 int8"
+
+Found = dict[tuple[str, str], tuple[float, np.ndarray]]  # (task, name) -> its best seconds, and what came out
+
+
+def prepare() -> None:
+    """One model in two layouts; it is trained for some minutes unless runs/translate-bench/model holds one."""
+    import ctranslate2
+
+    from kinfolk.jobs.loaded import load_translator
+    from kinfolk.jobs.to_marian import to_marian
+    from kinfolk.jobs.train_translator import train_translator
+
+    multi30k = training.DATA / "multi30k"
+    if not MODEL.exists():
+        sides = [tuple(multi30k / f"{name}.{side}" for side in ("en", "de")) for name in ("train", "val")]
+        form = {"sinusoid": "halves", "zero_start": True}
+        settings = {"minutes": MINUTES, "evaluations": 2, "device": "cpu"}
+        train_translator(PLACE / "run", sides[0], dev=sides[1], changes=form, **settings)
+        to_marian(load_translator(PLACE / "run", device="cpu")).save(MODEL)
+    for folder in (DECODED, FAST):
+        shutil.rmtree(folder, ignore_errors=True)
+    dataclasses.replace(load_translator(MODEL, device="cpu"), generation=SEARCH).save(DECODED)
+    ctranslate2.converters.TransformersConverter(str(DECODED)).convert(str(FAST))
+
+
+@cache
+def texts() -> list[str]:
+    return lines("test2016.en")[:SENTENCES]
+
+
+def run_kinfolk() -> Run:
+    from kinfolk.jobs.loaded import load_translator
+    from kinfolk.machine import tune
+
+    tune()
+    model = load_translator(DECODED, device="cpu")
+    return lambda task: np.array(model.translate(texts()))
+
+
+def their_tokenizer() -> Any:
+    import warnings
+
+    from transformers import AutoTokenizer, logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return AutoTokenizer.from_pretrained(str(DECODED))
+
+
+def run_transformers() -> Run:
+    import torch
+    from transformers import MarianMTModel
+
+    tokenizer = their_tokenizer()
+    model = MarianMTModel.from_pretrained(DECODED, attn_implementation="sdpa").eval()
+
+    @torch.inference_mode()
+    def run(task: str) -> np.ndarray:
+        order = sorted(range(SENTENCES), key=lambda number: len(texts()[number]))
+        found = [""] * SENTENCES
+        for start in range(0, SENTENCES, PEER_BATCH):
+            chosen = order[start : start + PEER_BATCH]
+            inputs = tokenizer([texts()[number] for number in chosen], return_tensors="pt", padding=True)
+            written = tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+            for number, text in zip(chosen, written, strict=True):
+                found[number] = text
+        return np.array(found)
+
+    return run
+
+
+def run_ctranslate2(kind: str) -> Run:
+    import ctranslate2
+
+    tokenizer = their_tokenizer()
+    model = ctranslate2.Translator(str(FAST), "cpu", compute_type=kind, inter_threads=1, intra_threads=THREADS)
+
+    def run(task: str) -> np.ndarray:
+        given = [tokenizer.convert_ids_to_tokens(ids) for ids in tokenizer(texts())["input_ids"]]
+        # it sorts by length itself
+        results = model.translate_batch(
+            given, beam_size=BEAM, length_penalty=SEARCH["length_penalty"], max_batch_size=PEER_BATCH
+        )
+        ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
+        return np.array(tokenizer.batch_decode(ids, skip_special_tokens=True))
+
+    return run
+
+
+CONTESTANTS = {
+    US: run_kinfolk,
+    GENERATE: run_transformers,
+    FAST_FLOAT: lambda: run_ctranslate2("float32"),
+    FAST_INT: lambda: run_ctranslate2("int8"),
+}
+
+
+def main() -> None:
+    PLACE.mkdir(parents=True, exist_ok=True)
+    training.prepare()
+    prepare()
+    learned = in_turns("bench.translate_training", list(training.CONTESTANTS), ["check", "shuffled", "sorted"])
+    written = in_turns("bench.translate", list(CONTESTANTS), ["translate"])
+    parts = [
+        verdict(learned, written),
+        f"## Training\n\n{training_note()}",
+        training_table(learned),
+        check_note(learned),
+        f"## Translating\n\n{translating_note()}",
+        translating_table(written),
+    ]
+    write_result("translate", "Speed of translators", "\n\n".join(parts))
+
+
+def in_turns(module: str, names: list[str], tasks: list[str]) -> Found:
+    """The best of some rounds of each contestant and task."""
+    workers = [Worker(module, name) for name in names]
+    found: Found = {}
+    for task in tasks:
+        for number in range(1 if task == "check" else 1 + ROUNDS):
+            for worker in workers:
+                took, output = worker.run(task)
+                print(f"{task}, round {number}: {worker.name} {took:.2f} s", file=sys.stderr)
+                if number == 0 and task != "check":
+                    continue  # it was to warm up
+                best = found.get((task, worker.name), (float("inf"), output))[0]
+                found[task, worker.name] = min(took, best), output
+    for worker in workers:
+        worker.close()
+    return found
+
+
+def faster(found: Found, task: str, name: str) -> float:
+    """How many times as fast as a peer we are."""
+    return found[task, name][0] / found[task, US][0]
+
+
+def told(ratio: float, peer: str) -> str:
+    return f"{ratio:.2f} times as fast as {peer}" if ratio >= 1 else f"slower than {peer} ({ratio:.2f} of its speed)"
+
+
+def verdict(learned: Found, written: Found) -> str:
+    """Who is faster at what, from the figures."""
+    setting = "transformers, padded, with our allocator setting"
+    plain, bucketed, same = (
+        faster(learned, *which) for which in (("shuffled", PADDED), ("sorted", PADDED), ("shuffled", setting))
+    )
+    peers = (GENERATE, FAST_FLOAT, FAST_INT)
+    others = [told(faster(written, "translate", name), name.split(",")[0]) for name in peers]
+    return (
+        f"In training kinfolk is {told(plain, 'transformers')} on shuffled batches ({same:.2f} when that has our "
+        f"allocator setting too) and {told(bucketed, 'transformers')} when both get batches of similar lengths. In "
+        f"translating with beam {BEAM} it is {others[0]}, {others[1]}, and {others[2]}."
+    )
+
+
+def training_note() -> str:
+    shape = training.SHAPE
+    return (
+        f"Marian's form (norm after each part, sinusoids in halves, one table for all), {shape['encoder_layers']}+"
+        f"{shape['decoder_layers']} layers of width {shape['width']}, {shape['heads']} heads, inner width "
+        f"{shape['inner_width']:,}, {shape['vocabulary_size']:,} joint pieces, dropout {shape['dropout']}, no label "
+        f"smoothing; {training.STEPS} steps of {BATCH} pairs of Multi30k (English to German), AdamW (fused) at "
+        f"{training.RATE:g}, clipping at {training.CLIP:g}, float32. From ids to new weights; tokens are those of "
+        f"both sides without padding, which takes {training.padding('shuffled'):.0%} of the places of the shuffled "
+        f"batches and {training.padding('sorted'):.0%} of the sorted ones where they are rectangles. Best of {ROUNDS} "
+        "interleaved rounds, each contestant in its own process."
+    )
+
+
+def training_table(found: Found) -> str:
+    rows = []
+    for name in training.CONTESTANTS:
+        row = [name]
+        for task in ("shuffled", "sorted"):
+            row += [f"{training.tokens(task) / found[task, name][0]:,.0f}", f"{faster(found, task, name):.2f}"]
+        rows.append([*row, f"{found['shuffled', name][1][-4:].mean():.3f}"])
+    header = ["", "tokens/s, shuffled", "kinfolk is faster by", "tokens/s, sorted", "kinfolk is faster by"]
+    return table([*header, "loss of the last 4 shuffled steps"], rows)
+
+
+def check_note(found: Found) -> str:
+    """How near the losses are without dropout; another first loss would be another task."""
+    ours, theirs = (found["check", name][1] for name in (US, PADDED))
+    apart = np.abs(ours - theirs)
+    if apart[0] > SAME_LOSS:
+        raise SystemExit(f"the first losses differ: {ours[0]:.6f} and {theirs[0]:.6f}")
+    return (
+        f"Without dropout and from the same weights the loss of the first step is {ours[0]:.5f} here and "
+        f"{theirs[0]:.5f} there; over the first {len(ours)} steps they are at most {apart.max():.1e} apart."
+    )
+
+
+def translating_note() -> str:
+    from kinfolk.jobs.loaded import load_translator
+
+    model = load_translator(Path(DECODED), device="cpu").model
+    config, weights = model.config, sum(weight.numel() for weight in model.parameters())
+    return (
+        f"The first {SENTENCES} sentences of test2016, text in and text out; {config.encoder_layers}+"
+        f"{config.decoder_layers} layers of width {config.width}, {config.heads} heads, inner width "
+        f"{config.inner_width:,}, {config.vocabulary_size:,} joint pieces, {weights / 1e6:.1f} million weights, "
+        f"float32 but where int8 is said; beam {BEAM}, scores divided by the length, a search ends with {BEAM} ended "
+        f"texts. CTranslate2 has {THREADS} intra-threads and batches of {PEER_BATCH}, which it sorts. The model was "
+        "trained by kinfolk and came to the others by `kinfolk convert --to marian` and ct2-transformers-converter. "
+        f"Best of {ROUNDS} interleaved rounds, each contestant in its own process."
+    )
+
+
+def translating_table(found: Found) -> str:
+    from kinfolk.training.bleu import bleu
+
+    rows, truth = [], lines("test2016.de")[:SENTENCES]
+    ours = found["translate", US][1]
+    for name in CONTESTANTS:
+        seconds, output = found["translate", name]
+        same = float((output == ours).mean())
+        if same < AGREE and name != FAST_INT:
+            raise SystemExit(f"{name} and kinfolk agree on {same:.1%} of the texts only: no figures")
+        words = sum(len(text.split()) for text in output) / SENTENCES
+        speed = [f"{SENTENCES / seconds:.1f}", f"{faster(found, 'translate', name):.2f}"]
+        rows.append([name, *speed, f"{same:.1%}", f"{bleu(output.tolist(), truth).score:.1f}", f"{words:.1f}"])
+    header = ["", "sentences/s", "kinfolk is faster by", "texts equal to kinfolk's", "BLEU", "words a text"]
+    wanted = sum(len(text.split()) for text in truth) / SENTENCES
+    return f"{table(header, rows)}\n\nThe references have {wanted:.1f} words a text."

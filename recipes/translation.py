@@ -1,0 +1,279 @@
+"""Train translators on Multi30k and Tatoeba: a bottleneck, three kinds of attention, Transformers; measure them.
+
+`python recipes/translation.py --time`, on an idle machine, fixes how many steps fit into each entry's minutes. Then
+`python recipes/translation.py` trains what is not trained yet, below runs/translation (a run that was stopped goes on),
+notes each one's figures in docs/results/translation.json as it ends, and writes docs/results/translation.md from all
+that are noted there. Names train just those: `… translation.py seq2seq attention-mlp`; several of these may run at a
+time. `--steps 20` is a try: so many steps for each, everything below runs/try-20 and nothing in docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import os
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import REPOSITORY, processor
+from sacrebleu.metrics.bleu import BLEU
+from translation_clock import THREADS, Clock, timed
+from translation_data import FOLDER, PARTS, Corpus, Places, option
+from translation_page import GROUPS, SAMPLE_WORDS, write
+
+from kinfolk.cli.output import say
+from kinfolk.cli.progress import training
+from kinfolk.data.batching import StepPlan
+from kinfolk.data.pairs import Pair
+from kinfolk.errors import KinfolkError, StopSignalError
+from kinfolk.files import parse_json, read_text
+from kinfolk.jobs.loaded import load_translator
+from kinfolk.jobs.measure import measure
+from kinfolk.jobs.pair_items import pair_items
+from kinfolk.jobs.train_translator import USUAL, TranslatorWatcher, train_translator
+from kinfolk.jobs.translator import Translator
+from kinfolk.machine import tune
+from kinfolk.training.bleu import bleu, tokenization
+from kinfolk.training.timing import steps_that_fit
+from kinfolk.training.trainer import Progress
+
+GERMAN = Corpus("Multi30k English-German", "de", vocabulary=6_000)
+FRENCH = Corpus("Multi30k English-French", "fr", vocabulary=6_000)
+TATOEBA = Corpus("Tatoeba English-French", "fr", vocabulary=8_000, tatoeba=True)
+
+TRANSFORMER = {
+    "width": 256, "encoder_layers": 3, "decoder_layers": 3, "heads": 4, "inner_width": 512, "dropout": 0.3,
+    "attention_dropout": 0.1, "norm": "pre",
+}  # fmt: skip
+RECURRENT = {"width": 256, "hidden": 256, "layers": 2, "dropout": 0.3}
+BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
+WARM = {"rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "average": 0.15, **BOTH}
+COSINE = {"rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "average": 0.1, **BOTH}
+BUSY = THREADS + 0.5  # load of the last minute; the timing of the entry before it makes THREADS
+RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A translator: its pairs, its settings where they differ from size small, and its minutes on an idle machine."""
+
+    title: str
+    kind: str
+    changes: Mapping[str, Any]
+    training: Mapping[str, Any]
+    minutes: float = 15.0
+    corpus: Corpus = GERMAN
+    goal: float | None = None  # BLEU on the test set
+    twin: str | None = None  # the entry whose steps it takes, instead of minutes
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What `train_translator` is told, besides files and length."""
+        own = {"kind": self.kind, "changes": dict(self.changes), "vocabulary": self.corpus.vocabulary}
+        return {**own, **self.training, **self.sampling}
+
+    @property
+    def evaluations(self) -> int:
+        return int(self.training.get("evaluations", USUAL["evaluations"]))
+
+    def command(self, name: str, steps: int) -> str:
+        """The same from a shell."""
+        told = {key: value for key, value in self.arguments.items() if key != "changes"} | {"steps": steps}
+        sizes = ",".join(
+            f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.changes.items()
+        )
+        words = ["kinfolk train-translator", f"--output {FOLDER}/{name}", *self.corpus.words(), f"--set {sizes}"]
+        return " ".join(words + [option(key, value) for key, value in told.items()])
+
+
+def _attention(score: str, **more: Any) -> dict[str, Any]:
+    return {**RECURRENT, "score": score, **more}
+
+
+FREE: dict[str, Any] = {"scheduled_sampling": 1.0, "sampling_schedule": "constant", "sampling_way": "steps"}
+ENTRIES = {
+    "seq2seq": Entry("Seq2Seq, no attention", "seq2seq", RECURRENT, COSINE),
+    # A product needs vectors of one width on both sides, so this encoder reads in one direction only.
+    "attention-dot": Entry(
+        "attention, dot (one direction)", "attention", _attention("dot", bidirectional=False), COSINE
+    ),
+    "attention-bilinear": Entry("attention, bilinear", "attention", _attention("bilinear"), COSINE),
+    "attention-mlp": Entry("attention, perceptron", "attention", _attention("perceptron"), COSINE),
+    "transformer-15": Entry("Transformer", "transformer", TRANSFORMER, WARM),
+    "transformer-60": Entry("Transformer, longer", "transformer", TRANSFORMER, WARM, 60, goal=35),
+    "french-45": Entry("Transformer", "transformer", TRANSFORMER, WARM, 45, FRENCH, goal=52),
+    "tatoeba-45": Entry("Transformer", "transformer", {**TRANSFORMER, "dropout": 0.1}, WARM, 45, TATOEBA),
+    "scheduled-sampling": Entry(
+        "attention, perceptron; own guesses up to a quarter", "attention", _attention("perceptron"), COSINE,
+        twin="attention-mlp", sampling={"scheduled_sampling": 0.25, "sampling_schedule": "linear"},
+    ),
+    "free-running": Entry(
+        "attention, perceptron; own guesses only", "attention", _attention("perceptron"), COSINE, twin="attention-mlp",
+        sampling=FREE,
+    ),
+}  # fmt: skip
+
+
+def time_steps(name: str, places: Places) -> None:
+    """Note how many steps fit into an entry's minutes, or how many minutes the steps of its twin will take."""
+    asked, load = ENTRIES[name], os.getloadavg()[0]
+    if load > BUSY:
+        say(f"warning: other processes are at work (load {load:.1f}), so {name} will get too few steps")
+    costs = timed(asked.corpus.arguments(places) | asked.arguments)
+    if asked.twin is None:
+        steps = steps_that_fit(60 * asked.minutes, costs, asked.evaluations)
+    else:
+        steps = planned(asked.twin, places)
+    minutes = costs.run(steps, asked.evaluations) / 60
+    found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS, "load_before": round(load, 1)}
+    found |= {f"{part}_seconds": round(getattr(costs, part), 4) for part in ("step", "evaluation", "save")}
+    with places.noting() as notes:
+        notes["timed"][name] = found | {"machine": processor(), "date": datetime.date.today().isoformat()}
+    say(f"{name}: {steps:,} steps take {minutes:.1f} minutes on {THREADS} threads ({costs})")
+
+
+def planned(name: str, places: Places) -> int:
+    """The steps that were fixed for an entry, or for its twin."""
+    known = ENTRIES[name].twin or name
+    found = places.notes["timed"].get(known)
+    if found is None:
+        raise SystemExit(f"{known} has no steps yet; on an idle machine run: python recipes/translation.py --time")
+    return int(found["steps"])
+
+
+def train(name: str, places: Places, steps: int | None = None) -> None:
+    """Train an entry to its end and note its figures, if that is not done already."""
+    asked, folder = ENTRIES[name], places.runs / name
+    finished = (folder / "model").exists()
+    if steps is not None:  # a try, and evaluations of a model that knows nothing take long
+        asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
+    if not finished:
+        steps = steps or planned(name, places)
+        say(f"{name}: {asked.command(name, steps)}")
+        with Clock(folder / "clock.json") as clock, training() as step:
+
+            def watch(seed: int, progress: Progress) -> None:
+                step(seed, progress)
+                clock.watch(progress)
+
+            files, watcher = asked.corpus.arguments(places), TranslatorWatcher(lambda survey: say(str(survey)), watch)
+            train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", watcher=watcher)
+    if not finished or name not in places.notes["runs"]:
+        note(name, places)
+
+
+def note(name: str, places: Places) -> None:
+    """Measure a finished run on dev and test set with the search of `translate`, and keep its figures."""
+    asked, folder = ENTRIES[name], places.runs / name
+    translator, clock = load_translator(folder, "cpu"), Clock(folder / "clock.json")
+    steps = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], name)["step"]
+    pairs = {part: asked.corpus.pairs(part, places) for part in PARTS}
+    dev, test = (measure(translator, pairs[part]) for part in ("dev", "test"))
+    tokens = clock.steps_per_second * tokens_of_a_step(asked, translator, pairs["train"])
+    found = {
+        "command": asked.command(name, steps),
+        "settings": {key: value for key, value in asked.arguments.items() if key != "kind"} | {"kind": asked.kind},
+        "parameters": translator.info().parameters,
+        "steps": steps,
+        "minutes": round(clock.minutes, 1),
+        "threads": clock.threads,
+        "tokens_per_second": round(tokens),
+        "pairs": {part: len(kept) for part, kept in pairs.items()},
+        "dev": round(dev.metrics["bleu"], 2),
+        "test": round(test.metrics["bleu"], 2),
+        "exact": round(test.metrics["exact"], 4),
+        "signature": test.signature,
+        "beam": translator.manner.beams,
+        "groups": by_length(pairs["test"], test.texts),
+        "machine": processor(),
+        "date": datetime.date.today().isoformat(),
+    }
+    if asked.corpus.tatoeba:  # the only pairs whose licence lets us show some
+        found["samples"] = samples(pairs["test"], test.texts)
+    with places.noting() as notes:
+        notes["runs"][name] = found
+
+
+def tokens_of_a_step(asked: Entry, translator: Translator, pairs: Sequence[Pair]) -> float:
+    """Of both sides, on average over an epoch."""
+    told = {**USUAL, **asked.training}
+    items = pair_items(pairs, translator.tokenizer, translator.model.config.context).items  # type: ignore[arg-type]
+    sizes = [len(item) for item in items]
+    return sum(sizes) / StepPlan(sizes, 0, told["batch_size"], told["batch_tokens"]).steps(1)
+
+
+def by_length(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, dict[str, float]]:
+    """BLEU of those translations whose sources have so many words; a group without any is left out."""
+    found: dict[str, dict[str, float]] = {}
+    for title, words in GROUPS.items():
+        kept = [
+            (text, pair.target) for text, pair in zip(texts, pairs, strict=True) if len(pair.source.split()) in words
+        ]
+        if kept:
+            written, wanted = zip(*kept, strict=True)
+            found[title] = {"sentences": len(kept), "bleu": round(bleu(written, wanted).score, 2)}
+    return found
+
+
+def samples(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Translations to show: some at random; of longer sources, by the BLEU of the sentence, the best and the worst.
+
+    Those that are the reference letter by letter teach nothing, so they are not among the best. A source that has two
+    references stands there once.
+    """
+    metric = BLEU(tokenize=tokenization([pair.target for pair in pairs]), effective_order=True)
+    rows: list[dict[str, Any]] = [
+        {"source": pair.source, "reference": pair.target, "text": text}
+        | {"bleu": round(metric.sentence_score(text, [pair.target]).score, 1)}
+        for pair, text in zip(pairs, texts, strict=True)
+    ]
+    rows = list({row["source"]: row for row in sorted(rows, key=lambda row: row["bleu"])}.values())  # the better one
+    drawn = random.Random(0).sample(rows, min(RANDOM_SAMPLES, len(rows)))
+    rest = [row for row in rows if row not in drawn and len(row["source"].split()) > SAMPLE_WORDS]
+    ordered = sorted((row for row in rest if row["text"] != row["reference"]), key=lambda row: -row["bleu"])
+    best = ordered[:EXTREME_SAMPLES]
+    return {"random": drawn, "best": best, "worst": ordered[len(best) :][-EXTREME_SAMPLES:]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("names", nargs="*", choices=[[], *ENTRIES], help="which entries; without names all")
+    parser.add_argument("--time", action="store_true", help="fix the steps of those named, or of all that have none")
+    parser.add_argument("--only-write", action="store_true", help="train nothing, write what is noted")
+    parser.add_argument("--steps", type=int, help="a try with so many steps, below runs/try-STEPS")
+    parser.add_argument("--threads", type=int, help="of torch, for training")
+    parser.add_argument("--output", type=Path, help="write runs, figures and page below this folder")
+    given = parser.parse_args()
+    aside = given.output or (None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}")
+    places = Places() if aside is None else Places.below(aside)
+    tune()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    try:
+        run(given, places)
+    except (KinfolkError, StopSignalError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def run(given: argparse.Namespace, places: Places) -> None:
+    """What the command line asks for."""
+    if given.time:
+        for name in given.names or [name for name in ENTRIES if name not in places.notes["timed"]]:
+            time_steps(name, places)
+        return
+    for name in [] if given.only_write else given.names or ENTRIES:
+        train(name, places, given.steps)
+        with redirect_stdout(None):  # it shall be true at any time, but shown once
+            write(places, ENTRIES)
+    write(places, ENTRIES)
+
+
+if __name__ == "__main__":
+    main()

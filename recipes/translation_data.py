@@ -1,0 +1,117 @@
+"""Where the translation recipe reads and writes: its pairs of texts, its runs, and the figures that are noted.
+
+Multi30k is used as it stands. Tatoeba's file is cleaned and divided once, below the runs, so that the same pairs can be
+trained on from a shell.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import REPOSITORY, RESULTS, data_file
+
+from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel
+from kinfolk.files import read_object, write_bytes, write_json
+
+FOLDER = "runs/translation"  # as commands show it
+PARTS = ("train", "dev", "test")
+MULTI30K = dict(zip(PARTS, ("train", "val", "test2016"), strict=True))
+TATOEBA = "tatoeba/eng-fra.tsv"
+BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ")  # French writes them before ! ? : ;
+HELD = 2_000  # pairs of Tatoeba for test, and as many for dev
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders of the runs and of the results."""
+
+    runs: Path = REPOSITORY / FOLDER
+    results: Path = RESULTS
+
+    @classmethod
+    def below(cls, folder: Path) -> Places:
+        """All of it elsewhere, for a try."""
+        return cls(folder / FOLDER, folder)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What is noted: `timed`, `runs` and `aligned`, each by name. Runs are not kept for ever, their figures are."""
+        path = self.results / "translation.json"
+        return {"timed": {}, "runs": {}, "aligned": {}} | (read_object(path) if path.exists() else {})
+
+    @contextmanager
+    def noting(self) -> Iterator[dict[str, Any]]:
+        """The notes, to be changed; other processes wait meanwhile, and nothing is written if the block fails."""
+        self.runs.mkdir(parents=True, exist_ok=True)
+        with (self.runs / "notes.lock").open("a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # freed with the file, also when the process dies
+            notes = self.notes
+            yield notes
+            write_json(self.results / "translation.json", notes)
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """English and another language: two files a part from Multi30k, or one a part made of Tatoeba's pairs."""
+
+    title: str
+    language: str
+    vocabulary: int
+    tatoeba: bool = False
+
+    def files(self, part: str, places: Places) -> list[Path]:
+        """Where a part is: source and target, or both in one."""
+        if self.tatoeba:
+            return [_divided(places.runs / "tatoeba-pairs") / f"{part}.tsv"]
+        return [data_file(f"multi30k/{MULTI30K[part]}.{side}") for side in ("en", self.language)]
+
+    def pairs(self, part: str, places: Places) -> list[Pair]:
+        """What stands there."""
+        files = self.files(part, places)
+        return (read_pairs(files[0]) if self.tatoeba else read_parallel(files[0], files[1])).pairs
+
+    def arguments(self, places: Places) -> dict[str, Any]:
+        """What `train_translator` wants to know of it."""
+        learned, held = (self.files(part, places) for part in ("train", "dev"))
+        if self.tatoeba:
+            return {"pairs": learned[0], "dev": held[0]}
+        return {"source": learned[0], "target": learned[1], "dev": (held[0], held[1])}
+
+    def words(self) -> list[str]:
+        """The same from a shell."""
+        if self.tatoeba:
+            return [f"--pairs {FOLDER}/tatoeba-pairs/train.tsv", f"--dev {FOLDER}/tatoeba-pairs/dev.tsv"]
+        options = {"train": ("--source", "--target"), "dev": ("--dev-source", "--dev-target")}
+        return [
+            f"{option} $KINFOLK_DATA/multi30k/{MULTI30K[part]}.{side}"
+            for part, names in options.items()
+            for option, side in zip(names, ("en", self.language), strict=True)
+        ]
+
+
+def _divided(folder: Path) -> Path:
+    """The folder of Tatoeba's three parts, which are made if they are not there. No English sentence is in two."""
+    if all((folder / f"{part}.tsv").exists() for part in PARTS):
+        return folder
+    pairs = [
+        Pair(pair.source.translate(BLANKS), pair.target.translate(BLANKS), pair.where)
+        for pair in read_pairs(data_file(TATOEBA)).pairs
+    ]
+    rest, test = hold_out(pairs, most=HELD, seed=0)
+    learned, dev = hold_out(rest, most=HELD, seed=1)
+    for part, kept in zip(PARTS, (learned, dev, test), strict=True):
+        lines = (f"{pair.source}\t{pair.target}\n" for pair in kept)
+        write_bytes(folder / f"{part}.tsv", "".join(lines).encode())
+    return folder
+
+
+def option(name: str, value: Any) -> str:
+    """An argument of `train_translator` as an option of the command."""
+    shown = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"--{name.replace('_', '-')} {shlex.quote(shown)}"

@@ -1,0 +1,307 @@
+"""docs/results/translation.md, from the figures that are noted: sections whose runs are not there yet are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common import table, write_result
+from matplotlib.figure import Figure
+from translation_clock import THREADS
+from translation_data import Places
+
+from kinfolk.jobs.align import usual_layer
+from kinfolk.jobs.align_picture import alignment_picture
+from kinfolk.jobs.loaded import load_translator
+from kinfolk.jobs.markdown import escaped
+from kinfolk.training.report import COLOURS, DOTS_PER_INCH, write_figure
+
+if TYPE_CHECKING:
+    from translation import Entry
+
+GROUPS = {"1-8": range(1, 9), "9-12": range(9, 13), "13-16": range(13, 17), "17+": range(17, 10_000)}  # source words
+BOTTLENECK, ATTENTION, TRANSFORMER = (
+    "seq2seq",
+    ("attention-dot", "attention-bilinear", "attention-mlp"),
+    "transformer-15",
+)
+COMPARED = (BOTTLENECK, *ATTENTION, TRANSFORMER)  # equal minutes
+FORCED = {  # what the decoder reads while it learns
+    "attention-mlp": "the true target (teacher forcing)",
+    "scheduled-sampling": "its own guesses with a chance that rises from 0 to 0.25",
+    "free-running": "its own guesses only",
+}
+MARKERS = "osD^v"
+SAMPLE_WORDS = 6  # a source must have more to be among the best or worst samples
+LONGEST_TEXT = 300
+LONGEST_DRAWN = 60  # tokens: a model that has learned little may not come to an end
+# Sentences of our own, and the runs whose attention is drawn: the first that there is.
+ALIGNED: dict[str, tuple[Sequence[str], Sequence[str]]] = {
+    "French": (
+        ("tatoeba-45", "french-45"),
+        (
+            "The black cat is sleeping on the red sofa.",
+            "I have never seen such a beautiful white horse.",
+            "She did not give him the green book that he wanted.",
+            "We often talk about the difficult questions of our time.",
+        ),
+    ),
+    "German": (
+        ("attention-mlp", "attention-bilinear", "attention-dot"),
+        (
+            "Two old friends in warm coats are drinking tea beside a frozen lake.",
+            "A girl who is wearing a yellow hat is painting a small wooden boat.",
+        ),
+    ),
+}
+Runs = Mapping[str, dict[str, Any]]
+Entries = Mapping[str, "Entry"]
+
+
+def write(places: Places, entries: Entries) -> None:
+    """The page and its pictures."""
+    with places.noting() as notes:  # held to the end, so that no older page can follow a newer one
+        runs = {name: notes["runs"][name] for name in entries if name in notes["runs"]}
+        notes["aligned"] |= draw_alignments(places)
+        parts = [
+            *opening(runs, entries),
+            *lengths(runs, entries, places),
+            *teacher_forcing(runs),
+            *tatoeba(runs, entries),
+            *alignments(notes["aligned"], places),
+            *commands(runs),
+        ]
+        write_result(
+            "translation", "translation.py", "demo", "Translation", parts, ["sacrebleu"], folder=places.results
+        )
+
+
+def opening(runs: Runs, entries: Entries) -> list[str]:
+    """What was done, and the table of all runs."""
+    if not runs:
+        return ["No run has come to its end yet."]
+    sizes: dict[str, str] = {}
+    for name, found in runs.items():
+        counts = found["pairs"]
+        sizes[entries[name].corpus.title] = (
+            f"{counts['train']:,} pairs, {counts['dev']:,} for dev, {counts['test']:,} for test"
+        )
+    told = "; ".join(f"{title}: {counts}" for title, counts in sizes.items())
+    signatures, beams = (sorted({str(found[name]) for found in runs.values()}) for name in ("signature", "beam"))
+    signatures = [f"`{signature}`" for signature in signatures]
+    rows = [_row(entries[name], found) for name, found in runs.items()]
+    header = [
+        "model",
+        "pairs",
+        "parameters",
+        "tokens/s",
+        "steps",
+        "minutes on threads",
+        "dev BLEU",
+        "test BLEU",
+        "goal",
+    ]
+    return [
+        "Translators that begin with random weights and see nothing but the training pairs of their corpus, on a CPU. "
+        f"{told}. Multi30k holds captions of pictures (its test set is test2016); its terms do not let us quote it, so "
+        "no sentence of it stands here.",
+        f"BLEU is of plain text as people read it, cased, by sacreBLEU ({', '.join(signatures)}), with a beam of "
+        f"{' or '.join(beams)} as `translate` uses it. Of the evaluations of a run the best counts, by greedy BLEU on "
+        "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
+        "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
+        f"these on an idle machine with {THREADS} threads; the minutes that they took here, evaluations included, "
+        "stand in the table. tokens/s counts both sides, in training alone.",
+        table(header, rows),
+    ]
+
+
+def _row(asked: Entry, found: Mapping[str, Any]) -> list[str]:
+    goal = "" if asked.goal is None else f"{asked.goal:g}"
+    took = f"{found['minutes']:g} on {found['threads']}" if found["minutes"] else ""
+    speed = f"{found['tokens_per_second']:,}" if found["tokens_per_second"] else ""
+    sizes = [f"{found['parameters']:,}", speed, f"{found['steps']:,}", took]
+    return [asked.title, asked.corpus.title, *sizes, f"{found['dev']:.1f}", f"**{found['test']:.1f}**", goal]
+
+
+def lengths(runs: Runs, entries: Entries, places: Places) -> list[str]:
+    """BLEU by the length of the source, one table for each test set; a picture and a verdict for equal minutes."""
+    parts: list[str] = []
+    for title in dict.fromkeys(entries[name].corpus.title for name in runs):
+        held = {name: found["groups"] for name, found in runs.items() if entries[name].corpus.title == title}
+        counts = {group: kept["sentences"] for groups in held.values() for group, kept in groups.items()}
+        shown = [group for group in GROUPS if group in counts]
+        rows = [
+            [entries[name].title, *(f"{groups[group]['bleu']:.1f}" for group in shown)] for name, groups in held.items()
+        ]
+        header = [title, *(f"{group} words ({counts[group]:,} sentences)" for group in shown)]
+        parts.append(table(header, rows))
+    if parts:
+        parts.insert(0, "## By length\n\nTest BLEU of the same translations, by the words of the source.")
+    compared = {name: runs[name] for name in COMPARED if name in runs}
+    if len(compared) > 1:
+        draw_lengths(compared, entries, places.results / "translation-by-length.png")
+        parts.append("![Test BLEU by the length of the source](translation-by-length.png)")
+    return parts + verdict(compared, entries)
+
+
+def draw_lengths(runs: Runs, entries: Entries, path: Path) -> None:
+    """A line for each run."""
+    figure = Figure(figsize=(9.0, 5.5), dpi=DOTS_PER_INCH, layout="constrained")
+    axes = figure.subplots()
+    shown = {group: kept["sentences"] for group, kept in next(iter(runs.values()))["groups"].items()}
+    for (name, found), colour, marker in zip(runs.items(), COLOURS, MARKERS, strict=False):
+        values = [found["groups"][group]["bleu"] for group in shown]
+        style = "--" if name == BOTTLENECK else "-"
+        axes.plot(range(len(shown)), values, style, color=colour, marker=marker, linewidth=2, label=entries[name].title)
+    axes.set_xticks(range(len(shown)), [f"{group}\n({count:,} sentences)" for group, count in shown.items()])
+    axes.set_xlabel("words of the source", fontsize=12)
+    axes.set_ylabel("test BLEU", fontsize=12)
+    axes.set_ylim(bottom=0)
+    axes.margins(x=0.1)
+    axes.tick_params(labelsize=11)
+    axes.grid(alpha=0.25)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=11)
+    write_figure(figure, path)
+
+
+def verdict(runs: Runs, entries: Entries) -> list[str]:
+    """Did attention help, and where most?"""
+    looking = [name for name in ATTENTION if name in runs]
+    if BOTTLENECK not in runs or not looking:
+        return []
+    best = max(looking, key=lambda name: runs[name]["dev"])
+    pairs = [(best, BOTTLENECK), (TRANSFORMER, best)] if TRANSFORMER in runs else [(best, BOTTLENECK)]
+    answer = "yes" if runs[best]["test"] > runs[BOTTLENECK]["test"] else "no"
+    told = [f"Does attention help in equal minutes? For the best of its kinds on dev, {answer}."]
+    told += [
+        compared(runs[first], runs[second], entries[first].title, entries[second].title) for first, second in pairs
+    ]
+    return [" ".join(told) + f" {falls(runs, entries)}"]
+
+
+def compared(first: Mapping[str, Any], second: Mapping[str, Any], title: str, other: str) -> str:
+    """The difference of two runs, as a whole and by length."""
+    shown = [group for group in GROUPS if group in first["groups"] and group in second["groups"]]
+    gains = {group: first["groups"][group]["bleu"] - second["groups"][group]["bleu"] for group in shown}
+    listed = ", ".join(f"{gain:+.1f} for {group} words" for group, gain in gains.items())
+    most = max(gains, key=gains.__getitem__)
+    ordered = list(gains.values())
+    rising = "it grows with every group" if ordered == sorted(set(ordered)) else "it does not grow with every group"
+    return (
+        f"“{title}” reaches {first['test']:.1f}, “{other}” {second['test']:.1f}, a difference of "
+        f"{first['test'] - second['test']:+.1f} BLEU: {listed}. It is greatest for {most} words; {rising}."
+    )
+
+
+def falls(runs: Runs, entries: Entries) -> str:
+    """What each loses from the shortest sources to the longest."""
+    groups = list(next(iter(runs.values()))["groups"])
+    change = {
+        name: found["groups"][groups[-1]]["bleu"] - found["groups"][groups[0]]["bleu"] for name, found in runs.items()
+    }
+    listed = ", ".join(f"{entries[name].title} {value:+.1f}" for name, value in change.items())
+    count = next(iter(runs.values()))["groups"][groups[-1]]["sentences"]
+    return (
+        f"From {groups[0]} to {groups[-1]} words BLEU changes by: {listed}. The last group has {count:,} sentences, so "
+        "a point more or less there means little."
+    )
+
+
+def teacher_forcing(runs: Runs) -> list[str]:
+    """The same model and steps, three kinds of reading."""
+    held = {name: runs[name] for name in FORCED if name in runs}
+    if len(held) < 2 or "attention-mlp" not in held:
+        return []
+    rows = [
+        [
+            FORCED[name],
+            f"{found['steps']:,}",
+            f"{found['tokens_per_second']:,}",
+            f"{found['dev']:.1f}",
+            f"{found['test']:.1f}",
+        ]
+        for name, found in held.items()
+    ]
+    base = held["attention-mlp"]["test"]
+    gains = "; ".join(
+        f"{FORCED[name]}, {found['test'] - base:+.1f}" for name, found in held.items() if name != "attention-mlp"
+    )
+    return [
+        "## Teacher forcing and own guesses\n\nThe same model with attention (perceptron), the same steps and pairs; "
+        "what differs is what the decoder reads while it learns. When it translates it reads its own guesses anyway.",
+        table(["the decoder reads", "steps", "tokens/s", "dev BLEU", "test BLEU"], rows),
+        f"Test BLEU against teacher forcing: {gains}.",
+    ]
+
+
+def tatoeba(runs: Runs, entries: Entries) -> list[str]:
+    """Twenty translations, chosen by a rule."""
+    found = next((found for name, found in runs.items() if entries[name].corpus.tatoeba and "samples" in found), None)
+    if found is None:
+        return []
+    chosen: Mapping[str, list[dict[str, Any]]] = found["samples"]
+    rows = [
+        [kind, *(escaped(row[side], LONGEST_TEXT) for side in ("source", "reference", "text")), f"{row['bleu']:.0f}"]
+        for kind, kept in chosen.items()
+        for row in kept
+    ]
+    return [
+        f"## English to French on Tatoeba\n\n{found['pairs']['test']:,} pairs were held out for test and "
+        f"{found['pairs']['dev']:,} for dev, divided by English sentence: none is on two sides. No-break and narrow "
+        f"blanks became plain ones. The model reaches {found['test']:.1f} BLEU; {100 * found['exact']:.1f} % of its "
+        "translations are the reference, letter by letter (many of the others may be right too).",
+        f"The rows were chosen by a rule: {len(chosen['random'])} at random (seed 0); then, of the other sources with "
+        f"more than {SAMPLE_WORDS} words whose translation is not the reference itself, the {len(chosen['best'])} best "
+        f"and the {len(chosen['worst'])} worst by the BLEU of the sentence alone. A low BLEU may be another way to say "
+        "it right.",
+        table(["chosen", "English", "reference", "the model writes", "BLEU"], rows),
+        "The pairs are from [tatoeba.org](https://tatoeba.org) by way of [manythings.org/anki]"
+        "(https://www.manythings.org/anki/), under [CC BY 2.0 FR](https://creativecommons.org/licenses/by/2.0/fr/).",
+    ]
+
+
+def draw_alignments(places: Places) -> dict[str, Any]:
+    """Pictures of sentences of our own, for each language that a model is there for; what they show."""
+    drawn: dict[str, Any] = {}
+    for language, (names, sentences) in ALIGNED.items():
+        name = next((name for name in names if (places.runs / name / "model").exists()), None)
+        if name is None:
+            continue
+        translator, shown = load_translator(places.runs / name, "cpu"), []
+        for number, sentence in enumerate(sentences, 1):
+            found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
+            picture = f"translation-{language.lower()}-{number}.png"
+            layer = usual_layer(found.layers) + 1
+            alignment_picture(found, places.results / picture, layer)
+            shown.append({"picture": picture, "source": sentence, "text": found.target_text})
+        drawn[language] = {"run": name, "layer": layer, "layers": found.layers, "shown": shown}
+    return drawn
+
+
+def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:
+    """The pictures that there are."""
+    parts = []
+    for language, found in ((language, aligned[language]) for language in ALIGNED if language in aligned):
+        kept = [row for row in found["shown"] if (places.results / row["picture"]).exists()]
+        several = found["layers"] > 1
+        where = f", layer {found['layer']} of {found['layers']}, mean over its heads" if several else ""
+        parts.append(f"Into {language}, by `{found['run']}`{where}:")
+        for row in kept:
+            parts.append(f"{escaped(row['source'], LONGEST_TEXT)} → {escaped(row['text'], LONGEST_TEXT)}")
+            parts.append(f"![Attention: {escaped(row['source'], LONGEST_TEXT)}]({row['picture']})")
+    if not parts:
+        return []
+    lead = (
+        "Sentences of our own and what the models write. A row is a word that is written, its shades say where in the "
+    )
+    return [f"## Where the models look\n\n{lead}source the decoder looked meanwhile (`kinfolk align`).", *parts]
+
+
+def commands(runs: Runs) -> list[str]:
+    """Each run from a shell."""
+    if not runs:
+        return []
+    lines = "\n".join(found["command"] for found in runs.values())
+    made = "Each line can be run alone, and a run that was stopped goes on; the recipe makes Tatoeba's files:"
+    return [f"## Commands\n\n{made}", f"```sh\n{lines}\n```"]

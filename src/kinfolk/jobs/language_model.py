@@ -1,0 +1,97 @@
+"""What a language model does with texts: tell how well it foresees them, and write on from where they stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from kinfolk.data.batching import chunks
+from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.generate.sampling import Sampling, sample
+from kinfolk.generate.search import Beam
+from kinfolk.generate.search import beam as beam_search
+from kinfolk.generate.writing import Request, Rules
+from kinfolk.models.model import Model
+from kinfolk.models.recurrent_writer import RecurrentLm, as_language_model
+from kinfolk.objectives.next_token import perplexity
+from kinfolk.parts.tokens import pack
+from kinfolk.text.tokenizer import Tokenizer
+
+LINES = 2048  # encoded at a time
+TOGETHER = 64  # texts written side by side
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """How to write on: at most `tokens` more, drawn at random as `sampling` says or, with a beam, the likeliest."""
+
+    tokens: int
+    sampling: Sampling
+    beam: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.tokens < 1 or (self.beam is not None and self.beam < 1):
+            raise InputError("tokens and beam must be at least 1")
+
+
+def writer_of(model: Model) -> RecurrentLm:
+    """The model as one that guesses the next token."""
+    if "next_token" not in model.heads:
+        raise MissingHeadError("this checkpoint does not guess the next token; train one with `kinfolk pretrain`")
+    return as_language_model(model)
+
+
+def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.ndarray:
+    """All texts as one row of ids, an end after each and one before the first; blank texts are left out.
+
+    A special token that is spelled out in a text is not obeyed: it reads as unknown.
+    """
+    parts = [np.array([end], dtype=np.int32)]
+    unknown = tokenizer.unk_id
+    obeyed = np.array(sorted(tokenizer.special_ids - {unknown}), dtype=np.int32)
+    for lines in chunks((text for text in texts if text.strip()), LINES):
+        for encoding in tokenizer.encode_many(lines, specials=False):
+            ids = np.array([*encoding.ids, end], dtype=np.int32)
+            if unknown is not None:
+                ids[:-1][np.isin(ids[:-1], obeyed)] = unknown
+            parts.append(ids)
+    return np.concatenate(parts)
+
+
+def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) -> float:
+    """exp of the mean -log p of every token, ends of texts included, each scored once and given all before it."""
+    writer = writer_of(model)
+    stream = token_stream(tokenizer, texts, writer.config.end_id)
+    if len(stream) < 2:
+        raise InputError("there is no text to foresee: all texts are blank")
+    return perplexity(writer, stream)
+
+
+def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], settings: WriteSettings) -> list[str]:
+    """Each prompt with what the model writes after it; an empty one begins a text."""
+    writer = writer_of(model)
+    end = writer.config.end_id
+    never = {tokenizer.pad_id, tokenizer.unk_id} - {None, end}
+    rules = Rules(end, tuple(sorted(token for token in never if token is not None)))
+    found: list[str] = []
+    for first in range(0, len(prompts), TOGETHER):
+        some = prompts[first : first + TOGETHER]
+        given = [[end, *tokenizer.encode(prompt, specials=False).ids] for prompt in some]
+        source = pack([ids[:-1] for ids in given], device=model.device)
+        request = Request(source, [ids[-1] for ids in given], [settings.tokens] * len(given), rules)
+        written = _written(writer, request, settings, range(first, first + len(given)))
+        for prompt, before, after in zip(some, given, written, strict=True):
+            whole, known = (tokenizer.decode(ids) for ids in ([*before[1:], *after], before[1:]))
+            found.append(prompt + whole[len(known) :])
+    return found
+
+
+def _written(writer: Any, request: Request, settings: WriteSettings, numbers: range) -> list[list[int]]:
+    with torch.inference_mode():
+        if settings.beam is not None:
+            return [options[0].ids for options in beam_search(writer, request, Beam(settings.beam))]
+        return [text.ids for text in sample(writer, request, settings.sampling, list(numbers))]

@@ -1,0 +1,229 @@
+"""Pre-training a language model on a user's own text: a vocabulary, a model and its perplexity out of lines of text.
+
+In the output folder:
+
+    run.json, log.jsonl, step-N   the run; the same call goes on with it after a crash
+    model/                        the best model with its vocabulary, as a folder that `kinfolk.load` opens
+    report.md, loss.png           how well it foresees the dev text, how it came about, what it writes
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.data.readers import read_texts
+from kinfolk.errors import DataError, InputError, choose
+from kinfolk.jobs.finetune import content_hash, refuse_finished
+from kinfolk.jobs.language_model import token_stream
+from kinfolk.jobs.loaded import Encoder, pick_device
+from kinfolk.jobs.pretrain_report import PretrainAccount, pretrain_card, write_pretrain_report
+from kinfolk.models.recurrent_lm import PRESETS, RecurrentLmConfig
+from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, fresh_lm
+from kinfolk.objectives.next_token import Lanes, NextToken, perplexity
+from kinfolk.parts.deck_gru import KINDS
+from kinfolk.text.learn import learn
+from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.training.distributed import world
+from kinfolk.training.runs import Run
+from kinfolk.training.trainer import Progress, Trainer, TrainSettings
+
+USUAL: dict[str, Any] = {
+    "epochs": 10.0,
+    "rate": 2e-3,
+    "schedule": "cosine",
+    "warmup": 0.05,
+    "weight_decay": 0.0,
+    "clip": 1.0,
+    "evaluations": 10,
+}
+# One token ends a text and stands before the first one, so that a text is read as training read it.
+ROLES = {**dict.fromkeys(("bos", "cls", "eos", "sep"), "</s>"), "pad": "<pad>", "unk": "<unk>"}
+HELD = 20  # without a dev file, one line in so many at the end of the corpus is held out
+JUDGED_LANES = 16  # while training; the figure at the end is computed in one
+SIZES = [name.removeprefix("recurrent-lm-") for name in PRESETS]
+Source = str | Path | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What there is to know before training; `str` is what is printed."""
+
+    tokens: int
+    dev_tokens: int
+    vocabulary: str
+    unknown: float  # share of dev tokens that the vocabulary does not have
+    model: str
+    parameters: int
+
+    def __str__(self) -> str:
+        return "\n".join(
+            [
+                f"tokens      {self.tokens:,} to train on, {self.dev_tokens:,} for dev",
+                f"vocabulary  {self.vocabulary}, {self.unknown:.2%} of the dev tokens unknown",
+                f"model       {self.model}, {self.parameters:,} weights, all of them new",
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What came of it: the folder, the metrics on the dev text, and what there is to say."""
+
+    folder: Path
+    metrics: Mapping[str, float]
+    corpus: Corpus
+    notes: Sequence[str]
+
+
+@dataclass(frozen=True)
+class PretrainWatcher:
+    """Called with what there is to know before training, and after each step with the seed."""
+
+    before: Callable[[Corpus], None] = lambda corpus: None
+    step: Callable[[int, Progress], None] = lambda seed, progress: None
+
+
+def pretrain(
+    kind: str,
+    corpus: Source,
+    output: str | Path,
+    dev: Source | None = None,
+    size: str = "small",
+    changes: Mapping[str, Any] | None = None,
+    vocabulary: int = 8_000,
+    vocabulary_kind: str = "bpe",
+    lowercase: bool = False,
+    tokenizer: Tokenizer | None = None,
+    lanes: int = 32,
+    length: int = 35,
+    column: str | None = None,
+    device: str = "auto",
+    watcher: PretrainWatcher | None = None,
+    **training: Any,
+) -> Pretrained:
+    """Learn a vocabulary and a recurrent language model from lines of text; keep what foresees the dev text best.
+
+    `kind` is lstm, gru, rnn or deck_gru. `corpus` and `dev` are files of lines (or tables with a `column`), or lists of
+    texts; without `dev` the last twentieth of the lines is held out. `size` is small, medium or large, `changes` are
+    settings that differ from it, as in `{"width": 320, "tied": True}`. The corpus is read in `lanes`, `length` tokens
+    of each in a step, and what a lane remembers is carried to the next. How to train is said by name, as in
+    `minutes=45, rate=1e-3` (all names: TrainSettings and OptimiserSettings). The same call on the same folder goes on
+    where it stopped.
+    """
+    here, output, place = world(), Path(output), pick_device(device)
+    choose("kind", kind, KINDS)
+    choose("size", size, SIZES)
+    watcher = watcher if watcher is not None and here.leads else PretrainWatcher()
+    settings = TrainSettings.make(**(USUAL | training))
+    refuse_finished(output)
+    learned, held = _texts(corpus, dev, column)
+    words = tokenizer or learn(vocabulary_kind, learned, vocabulary, lowercase, ROLES)
+    config = _config(kind, size, words, changes or {})
+    streams = [token_stream(words, side, config.end_id) for side in (learned, held)]
+    model = fresh_lm(config, settings.seed).to(place)
+    found = _surveyed(streams, words, kind, sum(weight.numel() for weight in model.parameters()))
+    watcher.before(found)
+    work = LanguageRun(model, words, streams, (lanes, length), settings)
+    metrics, notes, log, seconds = work.train(output, watcher.step)
+    encoder = Encoder(as_encoder(model), words)
+
+    def keep() -> list[str]:
+        account = PretrainAccount(output.resolve().name, encoder, str(found), metrics, settings, log, seconds)
+        encoder.save(output / "model", pretrain_card(account))
+        return write_pretrain_report(output, account, notes)
+
+    notes += here.lead(keep) or []
+    return Pretrained(output, metrics, found, notes)
+
+
+def _texts(corpus: Source, dev: Source | None, column: str | None) -> tuple[list[str], list[str]]:
+    learned = _read(corpus, column)
+    if dev is not None:
+        held = _read(dev, column)
+    else:
+        count = max(1, len(learned) // HELD)
+        learned, held = learned[:-count], learned[-count:]
+    if not learned or not held:
+        raise DataError("the corpus has too few lines that are not blank: bring more text, or a dev text of its own")
+    return learned, held
+
+
+def _read(source: Source, column: str | None) -> list[str]:
+    texts: Iterable[str] = read_texts(source, column) if isinstance(source, str | Path) else source
+    return [text for text in texts if text.strip()]
+
+
+def _config(kind: str, size: str, words: Tokenizer, changes: Mapping[str, Any]) -> RecurrentLmConfig:
+    preset = PRESETS[f"recurrent-lm-{size}"].config
+    if words.eos_id is None or words.bos_id != words.eos_id:
+        raise InputError("the tokenizer must have one token that begins and ends a text (bos and eos)")
+    own: dict[str, Any] = {"kind": kind, "vocabulary_size": words.vocabulary_size, "end_id": words.eos_id}
+    own["pad_id"] = words.eos_id if words.pad_id is None else words.pad_id
+    for name in changes:
+        if name in own:
+            raise InputError(f'changes: "{name}" follows from the vocabulary or the kind')
+    return RecurrentLmConfig.make(**(dataclasses.asdict(preset) | own | dict(changes)))
+
+
+def _surveyed(streams: Sequence[np.ndarray], words: Tokenizer, kind: str, parameters: int) -> Corpus:
+    learned, held = streams
+    unknown = 0.0 if words.unk_id is None else float((held == words.unk_id).mean())
+    spelled = f"{words.kind}, {words.vocabulary_size:,} tokens"
+    return Corpus(len(learned) - 1, len(held) - 1, spelled, unknown, kind, parameters)
+
+
+@dataclass(frozen=True)
+class LanguageRun:
+    """One run of training a language model on a stream of tokens."""
+
+    model: RecurrentLm
+    tokenizer: Tokenizer
+    streams: Sequence[np.ndarray]  # to learn from, and to be judged by
+    shape: tuple[int, int]  # lanes, and tokens of each in a step
+    settings: TrainSettings
+
+    def train(
+        self, folder: Path, watch: Callable[[int, Progress], None]
+    ) -> tuple[dict[str, float], list[str], list[dict[str, Any]], float | None]:
+        """Metrics, notes, log and seconds (None where an earlier process did a part)."""
+        lanes = Lanes(self.streams[0], *self.shape)
+        run = Run.open(folder, self.description())
+        try:
+            step = partial(watch, self.settings.seed)
+            where = "token {:,} of the corpus".format
+            trainer = Trainer(
+                self.model, NextToken(), lanes, self.settings, run, self.evaluate, step, where, plan=lanes
+            )
+            begun, start = bool(run.steps()), time.monotonic()
+            notes = trainer.train()
+            seconds = None if begun else time.monotonic() - start
+            trainer.load_best()
+            log = run.entries()
+        finally:
+            run.close()
+        return {"perplexity": perplexity(self.model, self.streams[1])}, notes, log, seconds
+
+    def evaluate(self, model: RecurrentLm) -> tuple[float, dict[str, float]]:
+        """By perplexity: the lower the better."""
+        held = self.streams[1]
+        found = perplexity(model, held, lanes=max(1, min(JUDGED_LANES, len(held) // 2)))
+        return -found, {"perplexity": found}
+
+    def description(self) -> dict[str, Any]:
+        """All that the weights depend on: a run goes on only if this is the same."""
+        return {
+            "task": {"kind": "next_token", "lanes": self.shape[0], "length": self.shape[1]},
+            "settings": self.settings.described(),
+            "config": dataclasses.asdict(self.model.config),
+            "tokenizer": content_hash(self.tokenizer.to_json()),
+            "data": [hashlib.sha256(stream.tobytes()).hexdigest() for stream in self.streams],
+        }

@@ -1,0 +1,115 @@
+"""The report of a language model's run, and the card of its model.
+
+report.md   perplexity, picture, what it writes, training, data, notes
+loss.png    loss, perplexity and learning rate over the steps
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kinfolk import __version__
+from kinfolk.errors import KinfolkError
+from kinfolk.files import write_bytes
+from kinfolk.jobs.account import LONGEST_SETTING, machine_told, settings_told
+from kinfolk.jobs.loaded import Encoder
+from kinfolk.jobs.markdown import escaped, indented, table
+from kinfolk.training.entries import best_entry
+from kinfolk.training.trainer import TrainSettings
+
+SAMPLES = 5
+SAMPLE_TOKENS = 40
+
+
+@dataclass(frozen=True)
+class PretrainAccount:
+    """What there is to tell of a trained language model."""
+
+    name: str
+    encoder: Encoder
+    corpus: str
+    metrics: Mapping[str, float]
+    settings: TrainSettings
+    log: Sequence[dict[str, Any]]
+    seconds: float | None
+
+
+def write_pretrain_report(folder: Path, account: PretrainAccount, notes: Sequence[str]) -> list[str]:
+    """Write the files above; what could not be drawn is said in a note and in the report, and is no fault."""
+    missing = _draw(folder, account)
+    written = account.encoder.generate([""] * SAMPLES, tokens=SAMPLE_TOKENS)
+    sections = {
+        "How good it is": _metrics_told(account),
+        "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in [*notes, *missing]),
+        "Picture": "" if missing else "![loss](loss.png)",
+        "What it writes": "\n".join(f"- {escaped(text, 1000)}" for text in written),
+        "Training": _training_told(account),
+        "Data": indented(account.corpus),
+    }
+    title = f"# Report on {escaped(account.name)}"
+    text = "\n\n".join([title, *(f"## {name}\n\n{told}" for name, told in sections.items() if told)]) + "\n"
+    write_bytes(folder / "report.md", text.encode("utf-8", "replace"))
+    return missing
+
+
+def _draw(folder: Path, account: PretrainAccount) -> list[str]:
+    try:
+        from kinfolk.training.report import loss_curve
+    except KinfolkError as error:  # hours of training must not end in a fault about pictures
+        return [f"no pictures were drawn: {error}"]
+    loss_curve({f"seed {account.settings.seed}": list(account.log)}, folder / "loss.png")
+    return []
+
+
+def _metrics_told(account: PretrainAccount) -> str:
+    explained = (
+        "Perplexity of the dev text: exp of the mean -log p of a token, the ends of lines included; each token is "
+        "scored once, given all before it. The model was chosen by it, so the number is slightly too good."
+    )
+    return f"{table(('on the dev text', 'value'), list(account.metrics.items()))}\n\n{explained}"
+
+
+def _training_told(account: PretrainAccount) -> str:
+    best = best_entry(account.log)
+    took = "" if account.seconds is None else f", {account.seconds / 60:.1f} minutes"
+    rows: list[tuple[str, object]] = [
+        ("steps", f"{account.log[-1]['step'] if account.log else 0:,}{took}"),
+        ("seed", account.settings.seed),
+        *([("kept", f"step {best['step']:,}")] if best else []),
+        *settings_told(account.settings).items(),
+        ("machine", machine_told(account.encoder.device)),
+        ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
+        ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
+    ]
+    return table(("", ""), rows, LONGEST_SETTING)
+
+
+def pretrain_card(account: PretrainAccount) -> str:
+    """README.md of the model's folder."""
+    header = "---\nlibrary_name: kinfolk\npipeline_tag: text-generation\ntags:\n- kinfolk\n---"
+    use = """```python
+import kinfolk
+
+model = kinfolk.load("this-folder")
+print(model.generate("a text of yours"))
+print(model.perplexity(["texts", "of yours"]))
+```
+
+`kinfolk finetune --model this-folder …` starts a classifier or a tagger from it."""
+    lines = [
+        header,
+        f"# {escaped(account.name)}",
+        f"This {account.encoder.model.family.title} guesses the next token of a text. It was trained with kinfolk.",
+        f"## Use\n\n{use}",
+        f"## How good it is\n\n{_metrics_told(account)}",
+        f"## Training\n\n{_training_told(account)}",
+        "## Limits\n\nIt knows only what its corpus told it. The licence is not stated here: it depends on the data.",
+    ]
+    return "\n\n".join(lines) + "\n"

@@ -1,0 +1,42 @@
+"""A translator in Marian's layout, which transformers reads and ct2-transformers-converter turns into CTranslate2's."""
+
+from __future__ import annotations
+
+import warnings
+
+from kinfolk.errors import InputError
+from kinfolk.jobs.translator import TRAINED, Translator
+from kinfolk.models.marian import MarianConfig
+from kinfolk.models.to_marian import to_marian as model_to_marian
+from kinfolk.models.transformer import Transformer
+from kinfolk.text.marian_writing import as_marian
+from kinfolk.text.pairs import PairTokenizer
+
+
+class LayoutWarning(UserWarning):
+    """Another program will read the folder otherwise than we do."""
+
+
+def to_marian(translator: Translator) -> Translator:
+    """The same translator with Marian's names, ids and tokenizer; one of Marian's stays as it is.
+
+    How it wants to be asked comes along as far as Marian's settings can say it: their length penalty has another form.
+    """
+    model, tokenizer, manner = translator.model, translator.tokenizer, translator.manner
+    if isinstance(model.config, MarianConfig):
+        return translator
+    if not isinstance(model, Transformer) or not isinstance(tokenizer, PairTokenizer):
+        raise InputError(f"{translator.family.title} has no place in Marian's layout; only a Transformer has")
+    words, rows = as_marian(tokenizer, model.config.positions)
+    moved = model_to_marian(model, rows)
+    if not model.config.zero_start:
+        warnings.warn(
+            LayoutWarning(
+                "transformers will translate as kinfolk does, but CTranslate2 will not: it begins a text with a vector "
+                "of zeros, and this model has learned another one; train with zero_start=true for both"
+            ),
+            stacklevel=2,
+        )
+    public = {name: translator.public[name] for name in (TRAINED,) if name in translator.public}
+    generation = {"num_beams": manner.beams, "length_penalty": manner.penalty.alpha, "early_stopping": "never"}
+    return Translator(moved, words, public, generation, translator.name)
