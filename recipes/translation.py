@@ -55,7 +55,7 @@ RECURRENT = {"width": 256, "hidden": 256, "layers": 2, "dropout": 0.3}
 BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
 WARM = {"rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "average": 0.15, **BOTH}
 COSINE = {"rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "average": 0.1, **BOTH}
-BUSY = THREADS + 0.5  # load of the last minute; the timing of the entry before it makes THREADS
+BUSY = 0.5  # load of the last minute, above which others are at work
 RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
 
 
@@ -123,16 +123,14 @@ ENTRIES = {
 
 def time_steps(name: str, places: Places) -> None:
     """Note how many steps fit into an entry's minutes, or how many minutes the steps of its twin will take."""
-    asked, load = ENTRIES[name], os.getloadavg()[0]
-    if load > BUSY:
-        say(f"warning: other processes are at work (load {load:.1f}), so {name} will get too few steps")
+    asked = ENTRIES[name]
     costs = timed(asked.corpus.arguments(places) | asked.arguments)
     if asked.twin is None:
         steps = steps_that_fit(60 * asked.minutes, costs, asked.evaluations)
     else:
         steps = planned(asked.twin, places)
     minutes = costs.run(steps, asked.evaluations) / 60
-    found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS, "load_before": round(load, 1)}
+    found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS}
     found |= {f"{part}_seconds": round(getattr(costs, part), 4) for part in ("step", "evaluation", "save")}
     with places.noting() as notes:
         notes["timed"][name] = found | {"machine": processor(), "date": datetime.date.today().isoformat()}
@@ -148,8 +146,8 @@ def planned(name: str, places: Places) -> int:
     return int(found["steps"])
 
 
-def train(name: str, places: Places, steps: int | None = None) -> None:
-    """Train an entry to its end and note its figures, if that is not done already."""
+def train(name: str, places: Places, steps: int | None = None) -> bool:
+    """Train an entry to its end and note its figures; False if both is done already."""
     asked, folder = ENTRIES[name], places.runs / name
     finished = (folder / "model").exists()
     if steps is not None:  # a try, and evaluations of a model that knows nothing take long
@@ -165,8 +163,10 @@ def train(name: str, places: Places, steps: int | None = None) -> None:
 
             files, watcher = asked.corpus.arguments(places), TranslatorWatcher(lambda survey: say(str(survey)), watch)
             train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", watcher=watcher)
-    if not finished or name not in places.notes["runs"]:
-        note(name, places)
+    if finished and name in places.notes["runs"]:
+        return False
+    note(name, places)
+    return True
 
 
 def note(name: str, places: Places) -> None:
@@ -265,13 +265,16 @@ def main() -> None:
 def run(given: argparse.Namespace, places: Places) -> None:
     """What the command line asks for."""
     if given.time:
+        load = os.getloadavg()[0]
+        if load > BUSY:
+            say(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
         for name in given.names or [name for name in ENTRIES if name not in places.notes["timed"]]:
             time_steps(name, places)
         return
     for name in [] if given.only_write else given.names or ENTRIES:
-        train(name, places, given.steps)
-        with redirect_stdout(None):  # it shall be true at any time, but shown once
-            write(places, ENTRIES)
+        if train(name, places, given.steps):
+            with redirect_stdout(None):  # it shall be true at any time, but shown once
+                write(places, ENTRIES)
     write(places, ENTRIES)
 
 

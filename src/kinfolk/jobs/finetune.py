@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -246,15 +245,11 @@ class Job:
             watch = partial(watcher.step, seed)
             objective, items = self.task.objective(model), self.material.items
             trainer = Trainer(model, objective, items, settings, run, evaluate, watch, self.places.__getitem__)
-            begun, start = bool(run.steps()), time.monotonic()
-            notes = trainer.train()
-            seconds = None if begun else time.monotonic() - start
-            trainer.load_best()
-            log = run.entries()
+            found = trainer.complete()
         finally:
             run.close()
         task = self.task.decided(model, self.held)
-        return Result(model, task, self.judge(task, model), notes, log, seconds)
+        return Result(model, task, self.judge(task, model), found.notes, found.log, found.seconds)
 
     def judge(self, task: Task, model: Model) -> Judged:
         return task.judge(model, self.held) if self.held.items else Judged({})

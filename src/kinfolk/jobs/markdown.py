@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 LONGEST_CELL = 80
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$&#@])")
@@ -31,6 +31,11 @@ def _cell(value: object, most: int) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
     return f"{value:,}" if isinstance(value, int) else escaped(str(value), most)
+
+
+def page(title: str, sections: Mapping[str, str]) -> str:
+    """A whole page; sections without a text are left out."""
+    return "\n\n".join([f"# {title}", *(f"## {name}\n\n{text}" for name, text in sections.items() if text)]) + "\n"
 
 
 def indented(text: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +33,7 @@ from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Progress, Trainer, TrainSettings
+from kinfolk.training.trainer import Progress, Trained, Trainer, TrainSettings
 
 USUAL: dict[str, Any] = {
     "epochs": 10.0,
@@ -133,11 +132,12 @@ def pretrain(
     found = _surveyed(streams, words, kind, sum(weight.numel() for weight in model.parameters()))
     watcher.before(found)
     work = LanguageRun(model, words, streams, (lanes, length), settings)
-    metrics, notes, log, seconds = work.train(output, watcher.step)
+    trained = work.train(output, watcher.step)
+    metrics, notes = {"perplexity": perplexity(model, streams[1])}, list(trained.notes)
     encoder = Encoder(as_encoder(model), words)
 
     def keep() -> list[str]:
-        account = PretrainAccount(output.resolve().name, encoder, str(found), metrics, settings, log, seconds)
+        account = PretrainAccount(output.resolve().name, encoder, str(found), metrics, settings, trained)
         encoder.save(output / "model", pretrain_card(account))
         return write_pretrain_report(output, account, notes)
 
@@ -191,10 +191,8 @@ class LanguageRun:
     shape: tuple[int, int]  # lanes, and tokens of each in a step
     settings: TrainSettings
 
-    def train(
-        self, folder: Path, watch: Callable[[int, Progress], None]
-    ) -> tuple[dict[str, float], list[str], list[dict[str, Any]], float | None]:
-        """Metrics, notes, log and seconds (None where an earlier process did a part)."""
+    def train(self, folder: Path, watch: Callable[[int, Progress], None]) -> Trained:
+        """Run to the end, or on from where it stopped."""
         lanes = Lanes(self.streams[0], *self.shape)
         run = Run.open(folder, self.description())
         try:
@@ -203,14 +201,9 @@ class LanguageRun:
             trainer = Trainer(
                 self.model, NextToken(), lanes, self.settings, run, self.evaluate, step, where, plan=lanes
             )
-            begun, start = bool(run.steps()), time.monotonic()
-            notes = trainer.train()
-            seconds = None if begun else time.monotonic() - start
-            trainer.load_best()
-            log = run.entries()
+            return trainer.complete()
         finally:
             run.close()
-        return {"perplexity": perplexity(self.model, self.streams[1])}, notes, log, seconds
 
     def evaluate(self, model: RecurrentLm) -> tuple[float, dict[str, float]]:
         """By perplexity: the lower the better."""

@@ -11,18 +11,16 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from kinfolk import __version__
-from kinfolk.errors import KinfolkError
 from kinfolk.files import write_bytes
-from kinfolk.jobs.account import LONGEST_SETTING, machine_told, settings_told
+from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, settings_told, steps_told
 from kinfolk.jobs.loaded import Encoder
-from kinfolk.jobs.markdown import escaped, indented, table
+from kinfolk.jobs.markdown import escaped, indented, page, table
 from kinfolk.training.entries import best_entry
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.trainer import Trained, TrainSettings
 
 SAMPLES = 5
 SAMPLE_TOKENS = 40
@@ -37,13 +35,12 @@ class PretrainAccount:
     corpus: str
     metrics: Mapping[str, float]
     settings: TrainSettings
-    log: Sequence[dict[str, Any]]
-    seconds: float | None
+    trained: Trained
 
 
 def write_pretrain_report(folder: Path, account: PretrainAccount, notes: Sequence[str]) -> list[str]:
     """Write the files above; what could not be drawn is said in a note and in the report, and is no fault."""
-    missing = _draw(folder, account)
+    missing = draw_loss(folder, account.settings.seed, account.trained.log)
     written = account.encoder.generate([""] * SAMPLES, tokens=SAMPLE_TOKENS)
     sections = {
         "How good it is": _metrics_told(account),
@@ -53,19 +50,8 @@ def write_pretrain_report(folder: Path, account: PretrainAccount, notes: Sequenc
         "Training": _training_told(account),
         "Data": indented(account.corpus),
     }
-    title = f"# Report on {escaped(account.name)}"
-    text = "\n\n".join([title, *(f"## {name}\n\n{told}" for name, told in sections.items() if told)]) + "\n"
-    write_bytes(folder / "report.md", text.encode("utf-8", "replace"))
+    write_bytes(folder / "report.md", page(f"Report on {escaped(account.name)}", sections).encode("utf-8", "replace"))
     return missing
-
-
-def _draw(folder: Path, account: PretrainAccount) -> list[str]:
-    try:
-        from kinfolk.training.report import loss_curve
-    except KinfolkError as error:  # hours of training must not end in a fault about pictures
-        return [f"no pictures were drawn: {error}"]
-    loss_curve({f"seed {account.settings.seed}": list(account.log)}, folder / "loss.png")
-    return []
 
 
 def _metrics_told(account: PretrainAccount) -> str:
@@ -77,10 +63,9 @@ def _metrics_told(account: PretrainAccount) -> str:
 
 
 def _training_told(account: PretrainAccount) -> str:
-    best = best_entry(account.log)
-    took = "" if account.seconds is None else f", {account.seconds / 60:.1f} minutes"
+    best = best_entry(account.trained.log)
     rows: list[tuple[str, object]] = [
-        ("steps", f"{account.log[-1]['step'] if account.log else 0:,}{took}"),
+        ("steps", steps_told(account.trained)),
         ("seed", account.settings.seed),
         *([("kept", f"step {best['step']:,}")] if best else []),
         *settings_told(account.settings).items(),

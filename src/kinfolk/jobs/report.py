@@ -18,7 +18,7 @@ from pathlib import Path
 from kinfolk.errors import KinfolkError
 from kinfolk.files import write_bytes
 from kinfolk.jobs.account import Account, confusion_told, labels_told, metrics_told, training_told
-from kinfolk.jobs.markdown import escaped, indented, table
+from kinfolk.jobs.markdown import escaped, indented, page, table
 from kinfolk.jobs.task import Mistake
 
 SHOWN_MISTAKES = 20
@@ -62,8 +62,7 @@ def _told(account: Account, drawn: Sequence[str], notes: Sequence[str]) -> str:
         "Data": indented(str(account.survey)),
         "Labels": labels_told(account.survey),
     }
-    title = f"# Report on {escaped(account.name)}"
-    return "\n\n".join([title, *(f"## {name}\n\n{text}" for name, text in sections.items() if text)]) + "\n"
+    return page(f"Report on {escaped(account.name)}", sections)
 
 
 def _by_seed(account: Account) -> str:

@@ -134,7 +134,7 @@ def train_translator(
     watcher.before(found)
     run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, sampling, starter, place)
     result = run.train(output, watcher.step)
-    notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.notes]
+    notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.trained.notes]
     names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))
 
     def keep() -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,7 @@ from kinfolk.objectives.translation import Translation
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.training.entries import best_entry
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Progress, Trainer, TrainSettings
+from kinfolk.training.trainer import Progress, Trained, Trainer, TrainSettings
 
 MEASURED = 500  # dev pairs, at most, that are translated at each evaluation
 A_LITTLE = 1e-6  # what one of loss counts beside one of BLEU: enough to tell equals apart
@@ -42,9 +41,7 @@ class TranslationResult:
     metrics: Mapping[str, float]
     signature: str
     samples: Sequence[tuple[Pair, str]]  # dev pairs with what the model writes
-    notes: list[str]
-    log: list[dict[str, Any]]
-    seconds: float | None  # None where an earlier process did a part of it
+    trained: Trained
 
 
 @dataclass(frozen=True)
@@ -99,26 +96,20 @@ class TranslationRun:
                 partial(watch, seed),
                 places.__getitem__,
             )
-            begun, start = bool(run.steps()), time.monotonic()
-            notes = trainer.train()
-            seconds = None if begun else time.monotonic() - start
-            trainer.load_best()
-            log = run.entries()
+            found = trainer.complete()
         finally:
             run.close()
-        return self._result(model, notes, log, seconds)
+        return self._result(model, found)
 
-    def _result(
-        self, model: Any, notes: list[str], log: list[dict[str, Any]], seconds: float | None
-    ) -> TranslationResult:
-        translator, best = self.translator(model), best_entry(log)
+    def _result(self, model: Any, trained: Trained) -> TranslationResult:
+        translator, best = self.translator(model), best_entry(trained.log)
         if best is None:
-            return TranslationResult(translator, {}, "", [], notes, log, seconds)
+            return TranslationResult(translator, {}, "", [], trained)
         told = best["metrics"]
         found = measure(translator, self.judges)
         metrics = {**found.metrics, "bleu_greedy": told["bleu"], "loss": told["loss"]}
         samples = list(zip(self.judges, found.texts, strict=True))
-        return TranslationResult(translator, metrics, found.signature, samples, notes, log, seconds)
+        return TranslationResult(translator, metrics, found.signature, samples, trained)
 
     @property
     def judges(self) -> list[Pair]:

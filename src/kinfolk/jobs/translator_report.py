@@ -18,10 +18,9 @@ from pathlib import Path
 import torch
 
 from kinfolk import __version__
-from kinfolk.errors import KinfolkError
 from kinfolk.files import write_bytes
-from kinfolk.jobs.account import LONGEST_SETTING, machine_told, settings_told
-from kinfolk.jobs.markdown import escaped, indented, plain, table
+from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, settings_told, steps_told
+from kinfolk.jobs.markdown import escaped, indented, page, plain, table
 from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.translation_run import TranslationResult
 from kinfolk.training.entries import best_entry
@@ -46,7 +45,7 @@ class TranslatorAccount:
 
 def write_translator_report(folder: Path, account: TranslatorAccount, notes: Sequence[str] = ()) -> list[str]:
     """Write the files above; what could not be drawn is said in a note and in the report, and is no fault."""
-    missing = _draw(folder, account)
+    missing = draw_loss(folder, account.settings.seed, account.result.trained.log)
     sections = {
         "How good it is": _metrics_told(account),
         "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in [*notes, *missing]),
@@ -55,19 +54,8 @@ def write_translator_report(folder: Path, account: TranslatorAccount, notes: Seq
         "Training": _training_told(account),
         "Data": indented(str(account.survey)),
     }
-    title = f"# Report on {escaped(account.name)}"
-    text = "\n\n".join([title, *(f"## {name}\n\n{told}" for name, told in sections.items() if told)]) + "\n"
-    write_bytes(folder / "report.md", text.encode("utf-8", "replace"))
+    write_bytes(folder / "report.md", page(f"Report on {escaped(account.name)}", sections).encode("utf-8", "replace"))
     return missing
-
-
-def _draw(folder: Path, account: TranslatorAccount) -> list[str]:
-    try:
-        from kinfolk.training.report import loss_curve
-    except KinfolkError as error:  # hours of training must not end in a fault about pictures
-        return [f"no pictures were drawn: {error}"]
-    loss_curve({f"seed {account.settings.seed}": account.result.log}, folder / "loss.png")
-    return []
 
 
 def _metrics_told(account: TranslatorAccount) -> str:
@@ -92,14 +80,13 @@ def _samples_told(account: TranslatorAccount) -> str:
 
 def _training_told(account: TranslatorAccount) -> str:
     result, survey = account.result, account.survey
-    best = best_entry(result.log)
-    took = "" if result.seconds is None else f", {result.seconds / 60:.1f} minutes"
+    best = best_entry(result.trained.log)
     rows: list[tuple[str, object]] = [
         ("training data", f"{survey.pairs:,} pairs ({account.train})"),
         ("dev data", f"{survey.dev_pairs:,} pairs ({account.dev})" if survey.dev_pairs else "none"),
         ("vocabulary", survey.vocabulary),
         ("model", f"{survey.model}, {survey.parameters:,} weights"),
-        ("steps", f"{result.log[-1]['step'] if result.log else 0:,}{took}"),
+        ("steps", steps_told(result.trained)),
         ("seed", account.settings.seed),
         *([("kept", f"step {best['step']:,}")] if best else []),
         ("label smoothing", f"{account.smoothing:g}"),

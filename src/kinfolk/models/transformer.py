@@ -130,7 +130,11 @@ class Transformer(nn.Module):
     @property
     def output_table(self) -> Tensor:
         """(target vocabulary, width): embeds the target, and scores it."""
-        return (self.source_table if self.target_table is None else self.target_table).weight
+        return self._target.weight
+
+    @property
+    def _target(self) -> Embedding:
+        return self.source_table if self.target_table is None else self.target_table
 
     def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
         """Vectors of the encoder's last layer: (source tokens, width)."""
@@ -157,7 +161,7 @@ class Transformer(nn.Module):
 
     def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
         """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
-        return F.linear(hidden if at is None else hidden[at], self.output_table, self.output_bias)
+        return self._target.product(hidden if at is None else hidden[at], self.output_bias)
 
     @torch.no_grad()
     def start(self, source: Tokens, beams: int) -> DecoderState:

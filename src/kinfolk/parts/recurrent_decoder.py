@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.parts.deck_gru import build_recurrent
@@ -57,7 +56,8 @@ class RecurrentDecoder(nn.Module):
 
     def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
         """Of the next token, before the softmax; with `at`, only at those rows: (rows, vocabulary)."""
-        return F.linear(hidden if at is None else hidden[at], self.output_table, self.output_bias)
+        table = self.table if self.output is None else self.output
+        return table.product(hidden if at is None else hidden[at], self.output_bias)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Learns a vocabulary from a corpus: WordPiece, BPE, byte-level BPE, Unigram or whole words.
 
 wordpiece   BERT's: words, then pieces; pieces inside a word begin with ##
-bpe         pieces merged by frequency; a piece that begins a word starts with ▁
+bpe         pieces merged by frequency; a piece that begins a word starts with ▁, punctuation marks stand alone
 byte_bpe    RoBERTa's: the same over bytes, so that nothing is ever unknown; words start with Ġ
 unigram     ALBERT's and XLNet's: pieces with probabilities, the likeliest split wins; words start with ▁
 words       whatever stands between blanks, the commonest first: for corpora that are split already, like Penn Treebank
@@ -143,7 +143,10 @@ def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
         return documents.bert_parts(lowercase, {})
     if kind == "byte_bpe":
         return {**documents.byte_parts(prefix=False), "normalizer": lower[0] if lower else None}
-    return documents.blank_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
+    parts = documents.blank_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
+    # "street." and "street" must share a piece: marks stand alone, as in vocabularies that sentencepiece learns.
+    parts["pre_tokenizer"]["pretokenizers"].append({"type": "Punctuation", "behavior": "Isolated"})
+    return parts
 
 
 def _merged(

@@ -3,15 +3,17 @@
 sentencepiece knows no merges: a piece may be made of any two others, and the one with the better score wins. BPE merges
 in the order in which it learned them, so a piece's score is its rank. Where a piece can be made in several ways the two
 might part; in thousands of sentences of Multi30k they do nowhere (tests/text/test_marian_writing.py). The rules for
-letters differ in the zero-width joiner, the full-width tilde and some recent letters. A unigram model is what
-sentencepiece itself has learned.
+letters differ in the zero-width joiner, the full-width tilde and some recent letters, and unknown letters beside an
+unknown mark are one unknown piece with it. A unigram model is what sentencepiece itself has learned.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import string
 import struct
+import unicodedata
 from typing import Any
 
 import sentencepiece
@@ -22,6 +24,7 @@ from kinfolk.text.spiece import BPE, CONTROL, NORMAL, UNIGRAM, UNKNOWN, Piece, S
 from kinfolk.text.tokenizer import Tokenizer
 
 NMT_NFKC = [{"type": "Nmt"}, {"type": "NFKC"}]  # how learn.py names sentencepiece's rule of that name
+MARKS_ALONE = {"type": "Punctuation", "behavior": "Isolated"}
 PLAIN = {"dropout": None, "byte_fallback": False, "ignore_merges": False}  # of a BPE, with nothing around its pieces
 
 
@@ -30,7 +33,7 @@ def spiece_of(tokenizer: Tokenizer) -> SentencePieceModel:
     document = json.loads(tokenizer.to_json())["tokenizer"]
     model, entries = document["model"], document["added_tokens"]
     own = all(entry["special"] for entry in entries) and len(model["vocab"]) == tokenizer.vocabulary_size
-    if not own or tokenizer.unk_id is None or not _fits(document):
+    if not own or tokenizer.unk_id is None or not _fits(document, {entry["content"] for entry in entries}):
         raise TokenizerError(
             "this vocabulary cannot be written for sentencepiece; learn one of kind bpe or unigram without lowercase"
         )
@@ -46,18 +49,28 @@ def spiece_of(tokenizer: Tokenizer) -> SentencePieceModel:
     return SentencePieceModel(pieces, BPE if bpe else UNIGRAM, tokenizer.unk_id, table, True, True, False)
 
 
-def _fits(document: dict[str, Any]) -> bool:
+def _fits(document: dict[str, Any], specials: set[str]) -> bool:
     """Does it find words and pieces as sentencepiece does?"""
     model, normalizer = document["model"], document["normalizer"] or {"type": "Sequence", "normalizers": []}
-    if document["pre_tokenizer"] != blank_parts([])["pre_tokenizer"] or normalizer["type"] != "Sequence":
+    blanks = blank_parts([])["pre_tokenizer"]
+    alone = {**blanks, "pretokenizers": [*blanks["pretokenizers"], MARKS_ALONE]}
+    if document["pre_tokenizer"] not in (blanks, alone) or normalizer["type"] != "Sequence":
         return False
     steps = normalizer["normalizers"]
     if steps and steps != NMT_NFKC and [step["type"] for step in steps] != ["Precompiled"]:
         return False
     if model["type"] == "BPE":
         around = (model["continuing_subword_prefix"], model["end_of_word_suffix"])
-        return not any(around) and all(model.get(name) == value for name, value in PLAIN.items())
-    return model["type"] == "Unigram" and not model.get("byte_fallback")
+        if any(around) or any(model.get(name) != value for name, value in PLAIN.items()):
+            return False
+        # sentencepiece cannot be told that marks stand alone, and need not be where no piece joins one to a letter.
+        return document["pre_tokenizer"] == blanks or not any(map(_joins_a_mark, model["vocab"].keys() - specials))
+    return model["type"] == "Unigram" and not model.get("byte_fallback") and document["pre_tokenizer"] == blanks
+
+
+def _joins_a_mark(text: str) -> bool:
+    marks = (letter in string.punctuation or unicodedata.category(letter).startswith("P") for letter in text)
+    return len(text) > 1 and any(marks)
 
 
 def _charsmap(steps: list[dict[str, Any]]) -> bytes:

@@ -113,6 +113,18 @@ class Progress:
     rate: float = 0.0  # of what learns fastest
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A run that came to its end: what there is to say of damaged checkpoints, and its log.
+
+    `seconds` are None where an earlier process did a part of it.
+    """
+
+    notes: list[str]
+    log: list[dict[str, Any]]
+    seconds: float | None
+
+
 class Plan(Protocol):
     """Which items each batch holds: a pure function of its number."""
 
@@ -185,6 +197,14 @@ class Trainer:
                 if self.step % TRIM_EVERY == 0:
                     give_back()
         return notes
+
+    def complete(self) -> Trained:
+        """As `train`; then the model has its best weights."""
+        begun, start = bool(self.run.steps()), time.monotonic()
+        notes = self.train()
+        seconds = None if begun else time.monotonic() - start
+        self.load_best()
+        return Trained(notes, self.run.entries(), seconds)
 
     def _agreed(self, stop: Stop) -> tuple[int, bool]:
         """The signal that asked any of the processes to stop, and whether it is time for a checkpoint."""
