@@ -39,6 +39,7 @@ from kinfolk.jobs.pair_items import pair_items
 from kinfolk.jobs.train_translator import USUAL, TranslatorWatcher, train_translator
 from kinfolk.jobs.translator import Translator
 from kinfolk.machine import tune
+from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.bleu import bleu, tokenization
 from kinfolk.training.timing import steps_that_fit
 from kinfolk.training.trainer import Progress
@@ -78,6 +79,10 @@ class Entry:
         """What `train_translator` is told, besides files and length."""
         own = {"kind": self.kind, "changes": dict(self.changes), "vocabulary": self.corpus.vocabulary}
         return {**own, **self.training, **self.sampling}
+
+    def of(self, precision: str) -> Entry:
+        """The same, told in which precision to learn; the usual one is not mentioned."""
+        return self if precision == "fp32" else replace(self, training={**self.training, "precision": precision})
 
     @property
     def evaluations(self) -> int:
@@ -146,9 +151,9 @@ def planned(name: str, places: Places) -> int:
     return int(found["steps"])
 
 
-def train(name: str, places: Places, steps: int | None = None) -> bool:
+def train(name: str, places: Places, steps: int | None = None, precision: str = "fp32") -> bool:
     """Train an entry to its end and note its figures; False if both is done already."""
-    asked, folder = ENTRIES[name], places.runs / name
+    asked, folder = ENTRIES[name].of(precision), places.runs / name
     finished = (folder / "model").exists()
     if steps is not None:  # a try, and evaluations of a model that knows nothing take long
         asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
@@ -165,13 +170,13 @@ def train(name: str, places: Places, steps: int | None = None) -> bool:
             train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", watcher=watcher)
     if finished and name in places.notes["runs"]:
         return False
-    note(name, places)
+    note(name, asked, places)
     return True
 
 
-def note(name: str, places: Places) -> None:
+def note(name: str, asked: Entry, places: Places) -> None:
     """Measure a finished run on dev and test set with the search of `translate`, and keep its figures."""
-    asked, folder = ENTRIES[name], places.runs / name
+    folder = places.runs / name
     translator, clock = load_translator(folder, "cpu"), Clock(folder / "clock.json")
     steps = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], name)["step"]
     pairs = {part: asked.corpus.pairs(part, places) for part in PARTS}
@@ -249,6 +254,7 @@ def main() -> None:
     parser.add_argument("--only-write", action="store_true", help="train nothing, write what is noted")
     parser.add_argument("--steps", type=int, help="a try with so many steps, below runs/try-STEPS")
     parser.add_argument("--threads", type=int, help="of torch, for training")
+    parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="of products while learning")
     parser.add_argument("--output", type=Path, help="write runs, figures and page below this folder")
     given = parser.parse_args()
     aside = given.output or (None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}")
@@ -272,7 +278,7 @@ def run(given: argparse.Namespace, places: Places) -> None:
             time_steps(name, places)
         return
     for name in [] if given.only_write else given.names or ENTRIES:
-        if train(name, places, given.steps):
+        if train(name, places, given.steps, given.precision):
             with redirect_stdout(None):  # it shall be true at any time, but shown once
                 write(places, ENTRIES)
     write(places, ENTRIES)

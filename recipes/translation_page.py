@@ -113,8 +113,9 @@ def opening(runs: Runs, entries: Entries) -> list[str]:
         f"{' or '.join(beams)} as `translate` uses it. Of the evaluations of a run the best counts, by greedy BLEU on "
         "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
         "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
-        f"these on an idle machine with {THREADS} threads; the minutes that they took here, evaluations included, "
-        "stand in the table. tokens/s counts both sides, in training alone.",
+        f"these on an idle machine with {THREADS} threads in float32; the minutes that they took here, evaluations "
+        "included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts both sides, "
+        "in training alone.",
         table(header, rows),
     ]
 
@@ -122,6 +123,7 @@ def opening(runs: Runs, entries: Entries) -> list[str]:
 def _row(asked: Entry, found: Mapping[str, Any]) -> list[str]:
     goal = "" if asked.goal is None else f"{asked.goal:g}"
     took = f"{found['minutes']:g} on {found['threads']}" if found["minutes"] else ""
+    took += ", bf16" if took and found["settings"].get("precision") == "bf16" else ""
     speed = f"{found['tokens_per_second']:,}" if found["tokens_per_second"] else ""
     sizes = [f"{found['parameters']:,}", speed, f"{found['steps']:,}", took]
     return [asked.title, asked.corpus.title, *sizes, f"{found['dev']:.1f}", f"**{found['test']:.1f}**", goal]

@@ -72,7 +72,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setitem(translation_page.ALIGNED, language, (names, short))
 
     def started(*names: str, time: bool = False, only_write: bool = False, steps: int | None = 2) -> None:
-        given = argparse.Namespace(names=list(names), time=time, only_write=only_write, steps=steps)
+        given = argparse.Namespace(names=list(names), time=time, only_write=only_write, steps=steps, precision="fp32")
         translation.run(given, places)
 
     return started

@@ -32,6 +32,9 @@ Average = Annotated[float, typer.Option("--average", help="Share of the run whos
 Accumulate = Annotated[int, typer.Option("--accumulate", help="Batches per step; they count as one.")]
 Patience = Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")]
 Evaluations = Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")]
+Precision = Annotated[
+    str, typer.Option("--precision", help="fp32, or bf16 where the processor has it: faster products while learning.")
+]
 Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: divide the weights as well.")]
 
 

@@ -17,6 +17,7 @@ from kinfolk.cli.options import (
     Minutes,
     Model,
     Patience,
+    Precision,
     Rate,
     Schedule,
     Steps,
@@ -66,6 +67,7 @@ def pretrain(
     patience: Patience = None,
     evaluations: Evaluations = 10,
     seed: Annotated[int, typer.Option("--seed", help="Dropout and first weights.")] = 0,
+    precision: Precision = "fp32",
     column: Column = None,
     json: Json = False,
     device: Device = "auto",
@@ -80,7 +82,7 @@ def pretrain(
 
     named: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
     named |= {"schedule": schedule, "warmup": warmup, "average": average}
-    named |= {"patience": patience, "evaluations": evaluations}
+    named |= {"patience": patience, "evaluations": evaluations, "precision": precision}
     with training() as step:
         found = train_it(
             kind,

@@ -20,6 +20,7 @@ from kinfolk.cli.options import (
     Minutes,
     Model,
     Patience,
+    Precision,
     Rate,
     Schedule,
     Shard,
@@ -102,6 +103,7 @@ def train_translator(
     patience: Patience = None,
     evaluations: Evaluations = 10,
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, first weights.")] = 0,
+    precision: Precision = "fp32",
     shard: Shard = False,
     max_bad_rows: Annotated[
         int, typer.Option("--max-bad-rows", help="Leave out up to so many rows that cannot be read.")
@@ -121,7 +123,8 @@ def train_translator(
         raise typer.BadParameter("has no meaning beside --dev-source", param_hint="--dev")
     named: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
     named |= {"batch_tokens": batch_tokens, "batch_size": batch_size, "accumulate": accumulate, "schedule": schedule}
-    named |= {"warmup": warmup, "average": average, "patience": patience, "evaluations": evaluations, "shard": shard}
+    named |= {"warmup": warmup, "average": average, "patience": patience, "evaluations": evaluations}
+    named |= {"precision": precision, "shard": shard}
     with training() as step:
         found = train_it(
             output,

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.parts.dropout import Dropout
 from kinfolk.parts.kernels import ACTIVATIONS, ActivatedLinear
+from kinfolk.parts.precision import linear
 from kinfolk.parts.tables import Linear
 
 Reads = Literal["tokens", "first", "last", "pooled", "layers"]
@@ -47,7 +47,7 @@ class MaskedHead(nn.Module):
         self.table: nn.Parameter | None = None
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        return F.linear(self.norm(self.transform(hidden)), embedding if self.table is None else self.table, self.bias)
+        return linear(self.norm(self.transform(hidden)), embedding if self.table is None else self.table, self.bias)
 
 
 class NextTokenHead(nn.Module):
@@ -61,7 +61,7 @@ class NextTokenHead(nn.Module):
         self.table = None if tied else nn.Parameter(torch.zeros(vocabulary_size, width))
 
     def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        return F.linear(hidden, embedding if self.table is None else self.table, self.bias)
+        return linear(hidden, embedding if self.table is None else self.table, self.bias)
 
 
 class TextHead(nn.Module):

@@ -21,17 +21,19 @@ class Packing:
     """The packed copy of one weight, as long as that stays the same."""
 
     def __init__(self) -> None:
-        self._held: tuple[tuple[int, int], Tensor] | None = None
+        self._held: tuple[tuple[int, int], Tensor, Tensor] | None = None  # its state, the packed copy, the weight
 
     def of(self, weight: Tensor) -> Tensor:
         """Where the weight lies and how often it was written tell whether the copy is still true.
 
-        torch's fused optimisers write without counting: a layer that may learn must `forget`.
+        The weight itself is held too, or another that took its place could come to lie where it lay. torch's fused
+        optimisers write without counting: a layer that may learn must `forget`.
         """
         state, held = (weight.data_ptr(), weight._version), self._held
         if held is None or held[0] != state:
-            packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-            held = self._held = state, packed  # in one go: another thread sees all of it or nothing
+            kept = weight.detach()
+            packed = torch.ops.mkldnn._reorder_linear_weight(kept)
+            held = self._held = state, packed, kept  # in one go: another thread sees all of it or nothing
         return held[1]
 
     def forget(self) -> None:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.parts.packing import Packing, packs, product
+from kinfolk.parts.precision import linear
 
 
 class _Resting(nn.Module):
@@ -37,7 +37,7 @@ class _Resting(nn.Module):
         """x W' + b, the fastest way that there is."""
         if self.rests() and packs(hidden, self.weight):
             return product(hidden, self._packing.of(self.weight), bias)
-        return F.linear(hidden, self.weight, bias)
+        return linear(hidden, self.weight, bias)
 
     @property
     def _packing(self) -> Packing:

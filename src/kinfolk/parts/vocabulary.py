@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kinfolk.parts.precision import add_product, linear
+
 MOST_SCORES = 2**25  # that exist at a time: 128 MB of float32
 
 
@@ -28,7 +30,7 @@ def vocabulary_loss(
         return found
     total = hidden.new_zeros(())
     for rows in _chunks(len(hidden), len(table)):
-        chances = F.log_softmax(F.linear(hidden[rows], table, bias), dim=-1)
+        chances = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
         total += _loss(chances, targets[rows], smoothing)
     return total
 
@@ -56,18 +58,18 @@ class _VocabularyLoss(torch.autograd.Function):
             for tensor, needed in zip((hidden, table, bias), ctx.needs_input_grad, strict=False)
         )
         for rows in _chunks(len(hidden), len(table)):
-            chances = F.log_softmax(F.linear(hidden[rows], table, bias), dim=-1)
+            chances = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
             total += _loss(chances, targets[rows], smoothing)
             change = chances.exp_()
             if smoothing:
                 change.sub_(smoothing / len(table))
             change.scatter_add_(1, targets[rows].unsqueeze(1), change.new_full((len(change), 1), smoothing - 1))
-            if by_hidden is not None:
-                torch.mm(change, table, out=by_hidden[rows])
-            if by_table is not None:
-                by_table.addmm_(change.t(), hidden[rows])
             if by_bias is not None:
                 by_bias += change.sum(dim=0)
+            if by_hidden is not None:
+                add_product(by_hidden[rows], change, table)
+            if by_table is not None:
+                add_product(by_table, change.t(), hidden[rows])
         ctx.save_for_backward(by_hidden, by_table, by_bias)
         return total
 

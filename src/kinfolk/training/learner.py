@@ -23,6 +23,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kinfolk.errors import InputError
 from kinfolk.objectives.objective import Carrying, Item, Objective, Paced, Prepared
+from kinfolk.parts.precision import check_precision, products_in
 from kinfolk.training.distributed import World, contact
 from kinfolk.training.optimiser import (
     OptimiserSettings,
@@ -63,13 +64,15 @@ class Learner:
         clip: float | None,
         world: World,
         shard: bool = False,
+        precision: str = "fp32",
     ):
+        check_precision(precision, model.device)
         if shard and world.size == 1:
             raise InputError("shard divides a model among processes, but there is only one; start more with torchrun")
         if isinstance(objective, Carrying) and world.size > 1:
             raise InputError("this objective carries its state from batch to batch; train it in one process")
         self.whole, self.objective, self.settings, self.clip, self.world = model, objective, settings, clip, world
-        self.sharded = shard
+        self.sharded, self.precision = shard, precision
         self.model = copy.deepcopy(model) if shard else model
         self._loss: Any = Loss(self.model, objective)
         if shard:
@@ -113,7 +116,8 @@ class Learner:
         total, carried = 0.0, self._carried
         for number, (prepared, counted) in enumerate(shares):
             with contact(), self._exchanging(number == len(shares) - 1):
-                loss, carried = self._engine(prepared, carried)
+                with products_in(self.precision):
+                    loss, carried = self._engine(prepared, carried)
                 loss = loss / (count / self.world.size)
                 loss = loss if counted else loss * 0.0
                 loss.backward()

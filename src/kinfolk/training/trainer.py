@@ -20,6 +20,7 @@ from kinfolk.data.batching import StepPlan
 from kinfolk.errors import InputError, StopSignalError, TrainingError, choose, nearest
 from kinfolk.machine import give_back
 from kinfolk.objectives.objective import Item, Objective
+from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.distributed import world
 from kinfolk.training.learner import Learner
 from kinfolk.training.optimiser import OptimiserSettings, Trainable
@@ -59,11 +60,13 @@ class TrainSettings:
     patience: int | None = None  # evaluations without a better one before stopping
     average: float = 0.0  # share of the run, at its end, over which weights are averaged
     thaw: float = 0.0  # share of the run over which layers thaw from the top, one by one
+    precision: str = "fp32"  # or bf16: of matrix products while learning
     shard: bool = False  # divide weights, gradients and the optimiser's memory among several processes
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
 
     def __post_init__(self) -> None:
         choose("schedule", self.schedule, SCHEDULES)
+        choose("precision", self.precision, PRECISIONS)
         if not (0 < self.epochs < 1e6) or self.batch_size < 1 or self.accumulate < 1 or self.evaluations < 1:
             raise InputError("epochs must be above 0; batch_size, accumulate and evaluations at least 1")
         if self.minutes is not None and not 0 < self.minutes < 1e6:
@@ -98,7 +101,9 @@ class TrainSettings:
         """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
         found = dataclasses.asdict(self)
         del found["shard"]
-        return found if self.steps is not None else {name: value for name, value in found.items() if name != "steps"}
+        # Settings that came later are told only where they are used: older runs can go on.
+        later = [name for name, unused in (("steps", None), ("precision", "fp32")) if found[name] == unused]
+        return {name: value for name, value in found.items() if name not in later}
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,15 @@ class Trainer:
 
     def _new_learner(self, model: Trainable) -> Learner:
         settings = self.settings
-        return Learner(model, self.objective, settings.optimiser, settings.clip, self.world, settings.shard)
+        return Learner(
+            model,
+            self.objective,
+            settings.optimiser,
+            settings.clip,
+            self.world,
+            settings.shard,
+            settings.precision,
+        )
 
     def train(self) -> list[str]:
         """Run to the end, or on from the last checkpoint; what there is to say about damaged checkpoints."""
