@@ -13,7 +13,10 @@ from bench.harness import ROOT, table, write_result
 SHORT, LONG = 10_000, 100_000
 CALLS, EARLY = 10_000, 500
 LINES = "import resource, sys; from kinfolk.cli.main import main; sys.argv = sys.argv[1:]\ntry: main()\nfinally: "
-PEAK = LINES + "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+SIZES = LINES + (
+    "print('kB', int(open('/proc/self/statm').read().split()[1]) * 4,"
+    " resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+)
 LEAK = """
 from dataclasses import replace
 import kinfolk
@@ -34,18 +37,18 @@ print(before, resident())
 """
 
 
-def peak_of(lines: int) -> int:
-    """Peak resident kB of `kinfolk embed` over so many short lines; the output file is not in memory."""
+def sizes_of(lines: int) -> tuple[int, int]:
+    """Resident kB of `kinfolk embed` after so many short lines, and at the worst moment; the output is on disk."""
     with tempfile.TemporaryDirectory() as place:
         source = Path(place) / "lines.txt"
         # Numbers repeat, so that longer files have the same lines, not longer ones.
         source.write_text("".join(f"line {number % SHORT} is short\n" for number in range(lines)))
-        command = [sys.executable, "-c", PEAK, "kinfolk", "embed", "--model", "demo", "--device", "cpu"]
+        command = [sys.executable, "-c", SIZES, "kinfolk", "embed", "--model", "demo", "--device", "cpu"]
         command += ["--input", str(source), "--output", str(Path(place) / "vectors.npy")]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-        found = re.search(r"peak (\d+)", ended.stderr)
+        found = re.search(r"kB (\d+) (\d+)", ended.stderr)
         assert found is not None, ended.stderr
-        return int(found[1])
+        return int(found[1]), int(found[2])
 
 
 def leak_of(verb: str) -> tuple[int, int]:
@@ -57,11 +60,11 @@ def leak_of(verb: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    short, long = peak_of(SHORT), peak_of(LONG)
-    rows = [
-        [f"`kinfolk embed`, peak at {SHORT:,} lines", f"{short / 1024:.0f}", ""],
-        [f"`kinfolk embed`, peak at {LONG:,} lines", f"{long / 1024:.0f}", f"{100 * (long / short - 1):+.1f} %"],
-    ]
+    rows = []
+    for what, short, long in zip(("resident", "peak"), sizes_of(SHORT), sizes_of(LONG), strict=True):
+        rows.append([f"`kinfolk embed`, {what} at {SHORT:,} lines", f"{short / 1024:.0f}", ""])
+        growth = f"{100 * (long / short - 1):+.1f} %"
+        rows.append([f"`kinfolk embed`, {what} at {LONG:,} lines", f"{long / 1024:.0f}", growth])
     for verb in ("embed", "fill"):
         before, after = leak_of(verb)
         change = f"{(after - before) / 1024:+.1f} MB"

@@ -2,17 +2,22 @@
 
 glibc hands every large block back to the system when it is freed and has it zeroed anew, page by page, when the next
 one is asked for. A model asks for the same large blocks again and again. `tune` tells the allocator to keep them.
+
+oneDNN compiles a kernel for each shape of a product, 0.6 MB each, and keeps a thousand. That is good for one sentence
+at a time, of which there are few lengths. The batches of a long file hardly ever have the same number of tokens.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import sys
 
 # mallopt's numbers for its parameters, from glibc's malloc.h
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 KEPT = 2**30
+FEW_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "1"}  # oneDNN's, and torch's before it
 
 
 def tune() -> None:
@@ -32,6 +37,12 @@ def tune() -> None:
     import torch
 
     torch.set_flush_denormal(True)
+
+
+def keep_few_kernels() -> None:
+    """For processes that compute many batches: must be called before torch is imported. The user's own setting wins."""
+    for name, value in FEW_KERNELS.items():
+        os.environ.setdefault(name, value)
 
 
 def give_back() -> None:

@@ -80,8 +80,9 @@ add("convert", convert.convert, convert.EXAMPLE, computes=False)
 
 def prepare_process() -> None:
     """The process is our own here, so its allocator may be set."""
-    from kinfolk.machine import tune
+    from kinfolk.machine import keep_few_kernels, tune
 
+    keep_few_kernels()
     tune()
 
 
