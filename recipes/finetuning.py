@@ -134,7 +134,9 @@ TRAININGS = {
         {"always yes": majority},
         86,
         columns=Columns("#1 String", "#2 String", "Quality"),
-        epochs=4,
+        rate=1.2e-4,
+        epochs=5,
+        evaluations=10,
         seeds=3,
     ),
     "stsb": Training(
@@ -146,6 +148,7 @@ TRAININGS = {
         87,
         task="regress",
         columns=Columns("sentence1", "sentence2", "score"),
+        rate=1e-4,
         epochs=4,
         seeds=3,
     ),

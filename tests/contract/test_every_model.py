@@ -92,6 +92,20 @@ def test_a_trace_changes_nothing_and_depth_is_a_layer_of_it(family: Family) -> N
 
 
 @every_family
+def test_a_head_says_the_same_whether_or_not_all_of_the_last_layer_is_computed(family: Family) -> None:
+    model, (ids, segments) = tiny_model(family).double(), ragged((1, 30, 5, 6, 5), pairs=True)
+    tokens = pack(ids, segments if model.config.segments > 1 else None)
+    for name in model.heads:
+        found = []
+        for scores in (model.judge(name, tokens), model.scores(name, tokens, model(tokens))):
+            scores.square().sum().backward()
+            found.append([scores.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)])
+            model.zero_grad()
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+@every_family
 def test_saving_and_loading_is_exact(family: Family, tmp_path: Path) -> None:
     sets = [[], *([name] for name in family.heads)]
     sets += [["masked_lm", name] for name in ("next_sentence", "sentence_order") if name in family.heads]

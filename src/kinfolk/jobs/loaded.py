@@ -201,8 +201,7 @@ class Encoder:
             raise InputError(f"the pair has {total:,} tokens and the model reads {self.context:,}; shorten it")
         with torch.inference_mode():
             tokens = packed(self.model, [encoding.ids], [encoding.segments])
-            scores = self.model.scores(head, tokens, self.model(tokens))
-            return float(scores.float().softmax(-1)[0, 0])
+            return float(self.model.judge(head, tokens).float().softmax(-1)[0, 0])
 
     def perplexity(self, texts: str | Iterable[str]) -> float:
         """How many tokens a language model wavers between, on average: exp of the mean -log p of a token.

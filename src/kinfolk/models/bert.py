@@ -27,7 +27,7 @@ from kinfolk.parts.heads import MaskedHead, Pooler, TextHead, TokenHead
 from kinfolk.parts.kernels import ACTIVATIONS
 from kinfolk.parts.positions import BucketedBias
 from kinfolk.parts.scopes import Full
-from kinfolk.parts.tokens import Tokens
+from kinfolk.parts.tokens import Layout, Tokens
 from kinfolk.parts.trace import Trace
 
 BLOCK = re.compile(r"\bblocks\.(\d+)\.")
@@ -121,6 +121,19 @@ class Bert(nn.Module):
             trace.add_hidden(hidden)
         bias = None if self.bias is None else self.bias(bound)
         return self.stack(hidden, bound, bias, trace, depth)  # type: ignore[no-any-return]
+
+    def first(self, tokens: Tokens) -> Tensor:
+        """Vectors of the last layer, of each text's first token alone: (texts, width).
+
+        The other tokens are not taken through that layer's second half, which is three quarters of it.
+        """
+        layout, last = tokens.layout, self.stack.layers - 1  # type: ignore[operator]
+        if last < 0:
+            return layout.first(self.embeddings(tokens))
+        hidden = self(tokens, depth=last)
+        bound = Full().bind(Layout((1,) * layout.sequences, layout.device), layout)
+        bias = None if self.bias is None else self.bias(bound)
+        return self.stack.block(last)(hidden, bound, bias, at=layout.first_rows)  # type: ignore[operator, no-any-return]
 
 
 PRESETS = {

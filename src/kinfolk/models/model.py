@@ -274,19 +274,27 @@ class Model(nn.Module):
         self(tokens, trace, max(numbers))
         return torch.stack([trace.packed[number] for number in numbers])
 
+    def judge(self, name: str, tokens: Tokens) -> Tensor:
+        """What the head `name` says of a batch; of the last layer no more is computed than the head reads."""
+        reads = self.heads[name].reads
+        if reads in ("first", "pooled"):
+            return self._judge_first(name, self.body.first(tokens))  # type: ignore[operator]
+        return self.scores(name, tokens, self.hidden_for(name, tokens))
+
+    def _judge_first(self, name: str, first: Tensor) -> Tensor:
+        head = self.heads[name]
+        return head(self.body.pooler(first) if head.reads == "pooled" else first)  # type: ignore[operator, no-any-return]
+
     def scores(self, name: str, tokens: Tokens, hidden: Tensor, at: Tensor | None = None) -> Tensor:
         """What the head `name` says of the vectors; with `at`, only of those rows (the masked-LM head is wide)."""
         head = self.heads[name]
         if head.reads == "layers":
             return head(hidden, tokens.layout)  # type: ignore[no-any-return]
-        if head.reads == "tokens":
-            wanted = hidden if at is None else hidden[at]
-        elif head.reads == "last":
-            wanted = self.body.last(hidden, tokens.layout)  # type: ignore[operator]
-        else:
-            wanted = tokens.layout.first(hidden)
-            if head.reads == "pooled":
-                wanted = self.body.pooler(wanted)  # type: ignore[operator]
+        if head.reads in ("first", "pooled"):
+            return self._judge_first(name, tokens.layout.first(hidden))
+        if head.reads == "last":
+            return head(self.body.last(hidden, tokens.layout))  # type: ignore[operator, no-any-return]
+        wanted = hidden if at is None else hidden[at]
         if name in TABLE_HEADS:
             return head(wanted, self.body.token_table)  # type: ignore[no-any-return]
         return head(wanted)  # type: ignore[no-any-return]

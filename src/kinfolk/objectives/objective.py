@@ -42,11 +42,8 @@ class Prepared:
 class Scorer(Protocol):
     """What a loss needs of a model. (Models stand below: a model's file may name its objectives.)"""
 
-    def hidden_for(self, name: str, tokens: Tokens) -> Tensor:
-        """The vectors that the head `name` reads."""
-
-    def scores(self, name: str, tokens: Tokens, hidden: Tensor) -> Tensor:
-        """What the head `name` says of them."""
+    def judge(self, name: str, tokens: Tokens) -> Tensor:
+        """What the head `name` says of a batch."""
 
 
 class Objective(Protocol):

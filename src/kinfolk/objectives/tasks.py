@@ -30,7 +30,7 @@ class Task:
 
     def scores(self, model: Scorer, prepared: Prepared) -> Tensor:
         """What the head says."""
-        return model.scores(self.head, prepared.tokens, model.hidden_for(self.head, prepared.tokens))
+        return model.judge(self.head, prepared.tokens)
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,18 @@ class Attention(nn.Module):
         self.qkv = Linear(width, 3 * width)
         self.output = Linear(width, width)
 
-    def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
+    def forward(
+        self,
+        hidden: Tensor,
+        bound: Bound,
+        bias: Bias | None = None,
+        trace: Trace | None = None,
+        at: Tensor | None = None,
+    ) -> Tensor:
+        """With `at`, only these rows look; they are the queries of `bound`."""
         qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)
         queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
+        queries = queries if at is None else queries[at]
         mixed = attend(queries, keys, values, bound, bias, self.dropout if self.training else 0.0, trace)
         return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
 

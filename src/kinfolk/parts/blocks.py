@@ -70,18 +70,29 @@ class Layer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def residual(self, hidden: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
-        """norm(x + part(x)), or x + part(norm(x)); `part` must make a fresh tensor."""
+    def residual(
+        self, hidden: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor], at: Tensor | None = None
+    ) -> Tensor:
+        """norm(x + part(x)), or x + part(norm(x)); `part` makes a fresh tensor (of the rows `at`)."""
+        kept = hidden if at is None else hidden[at]
         if self.pre_norm:
-            return add(hidden, self.dropout(part(norm(hidden))))
-        return norm(add(hidden, self.dropout(part(hidden))))  # type: ignore[no-any-return]
+            return add(kept, self.dropout(part(norm(hidden))))
+        return norm(add(kept, self.dropout(part(hidden))))  # type: ignore[no-any-return]
 
 
 class Block(Layer):
     """One layer of an encoder: attention, then the feed-forward network."""
 
-    def forward(self, hidden: Tensor, bound: Bound, bias: Bias | None = None, trace: Trace | None = None) -> Tensor:
-        hidden = self.residual(hidden, self.attention_norm, lambda x: self.attention(x, bound, bias, trace))
+    def forward(
+        self,
+        hidden: Tensor,
+        bound: Bound,
+        bias: Bias | None = None,
+        trace: Trace | None = None,
+        at: Tensor | None = None,
+    ) -> Tensor:
+        """With `at`, only these rows come out; they are the queries of `bound`."""
+        hidden = self.residual(hidden, self.attention_norm, lambda x: self.attention(x, bound, bias, trace, at), at)
         return self.residual(hidden, self.feed_forward_norm, self.feed_forward)
 
 

@@ -40,7 +40,7 @@ def sinusoids(length: int, width: int, arrangement: str, device: torch.device | 
 
 
 class BucketedBias(nn.Module):
-    """bias(i, j) = table[bucket(j - i)]: one (heads, length, length) term for all layers of a batch."""
+    """bias(i, j) = table[bucket(j - i)]: one (heads, queries, keys) term for all layers of a batch."""
 
     def __init__(self, buckets: int, heads: int, farthest: int = 128):
         super().__init__()
@@ -48,11 +48,12 @@ class BucketedBias(nn.Module):
         self.farthest = farthest
 
     def forward(self, bound: Bound) -> Bias:
-        """Compute the term once for the longest sequence; each group takes its corner."""
-        longest = max(bound.queries.lengths, default=0)
-        places = torch.arange(longest, device=bound.queries.device)
-        buckets = self.bucket(places.unsqueeze(0) - places.unsqueeze(1))
-        term: Tensor = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, longest, longest)
+        """Compute the term once for the longest sequences; each group takes its corner."""
+        queries, keys = (
+            torch.arange(max(side.lengths, default=0), device=side.device) for side in (bound.queries, bound.keys)
+        )
+        buckets = self.bucket(keys.unsqueeze(0) - queries.unsqueeze(1))
+        term: Tensor = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, most queries, most keys)
 
         def bias(group: Group, queries: Tensor) -> Tensor:
             return term[:, : group.queries.length, : group.keys.length].unsqueeze(0)

@@ -85,9 +85,14 @@ class Layout:
     def _columns(self) -> Tensor:
         return Layout(self.lengths, self.device).positions if self.first_positions is not None else self.positions
 
+    @cached_property
+    def first_rows(self) -> Tensor:
+        """(sequences,): where the first token of each sequence stands. Every sequence must have one."""
+        return torch.tensor(self.starts, dtype=torch.long, device=self.device)
+
     def first(self, packed: Tensor) -> Tensor:
-        """(tokens, …) -> (sequences, …): the first token of each sequence. Every sequence must have one."""
-        return packed[torch.tensor(self.starts, dtype=torch.long, device=self.device)]
+        """(tokens, …) -> (sequences, …): the first token of each sequence."""
+        return packed[self.first_rows]
 
     def last(self, packed: Tensor) -> Tensor:
         """(tokens, …) -> (sequences, …): the last token of each sequence. Every sequence must have one."""
