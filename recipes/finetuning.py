@@ -28,7 +28,8 @@ from kinfolk.cli.progress import training
 from kinfolk.data.splits import stratified_split
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text, write_json
-from kinfolk.jobs.finetune import Watcher, finetune
+from kinfolk.jobs.finetune import finetune
+from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.machine import tune
 from kinfolk.parts.precision import PRECISIONS

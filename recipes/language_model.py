@@ -1,8 +1,8 @@
 """An LSTM language model on the Penn Treebank beside n-grams, and what its weights are worth to a classifier.
 
 `python recipes/language_model.py` trains what is not trained yet below runs/language-model (a run that was stopped goes
-on), notes the figures in docs/results/language-model.json and writes docs/results/language-model.md. `--steps` shortens
-the run for a try, `--minutes` lets the clock of an idle machine decide.
+on), notes the figures in docs/results/language-model.json and writes docs/results/language-model.md. `--minutes` lets
+the clock of an idle machine decide how long; `--steps 20` is a try: everything below runs/try-20 and nothing in docs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import argparse
 import datetime
 import sys
-import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -20,21 +20,23 @@ import torch
 from common import REPOSITORY, RESULTS, data_file, processor, table, write_result
 from controls import tfidf
 from kneser_ney import KneserNey, sentences_of
+from translation_clock import Clock
 
 import kinfolk
 from kinfolk.cli.progress import training
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import read_object, write_json
+from kinfolk.files import parse_json, read_object, read_text, write_json
 from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.jobs.pretrain import PretrainWatcher
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.machine import tune
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.models.recurrent_writer import fresh_reader
+from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.entries import best_entry
+from kinfolk.training.trainer import Progress
 
-RUNS = REPOSITORY / "runs" / "language-model"
-NOTED = RESULTS / "language-model.json"
+FOLDER = "runs/language-model"  # as commands show it
 WORDS = 10_001  # the 9,999 of the training text, of which <unk> is one, and the tokens </s> and <pad>
 MODEL: dict[str, Any] = {"width": 320, "layers": 2, "dropout": 0.4, "tied": True}
 TRAINING: dict[str, Any] = {"rate": 4e-3, "lanes": 32, "length": 35, "average": 0.1}
@@ -43,58 +45,92 @@ CLASSIFIER: dict[str, Any] = {"epochs": 15, "batch_size": 16, "rate": 2e-3, "eva
 SENTENCES = Columns(header=["text", "label"])
 
 
-def command(extra: str) -> str:
+@dataclass(frozen=True)
+class Places:
+    """Folders of the runs and of the results."""
+
+    runs: Path = REPOSITORY / FOLDER
+    results: Path = RESULTS
+
+    @classmethod
+    def below(cls, folder: Path) -> Places:
+        """All of it elsewhere, for a try."""
+        return cls(folder / FOLDER, folder)
+
+    @property
+    def noted(self) -> dict[str, Any]:
+        """Figures by name. Runs are not kept for ever, their figures are."""
+        path = self.results / "language-model.json"
+        return read_object(path) if path.exists() else {}
+
+    def note(self, name: str, found: dict[str, Any]) -> None:
+        """Keep figures, with where and when they were found."""
+        facts = {"threads": torch.get_num_threads(), "machine": processor(), "date": datetime.date.today().isoformat()}
+        write_json(self.results / "language-model.json", self.noted | {name: facts | found})
+
+
+def command(length: dict[str, float], precision: str) -> str:
+    """The training from a shell."""
     settings = ",".join(f"{name}={str(value).lower()}" for name, value in MODEL.items())
     options = " ".join(f"--{name} {value:g}" for name, value in TRAINING.items())
     files = "--corpus $KINFOLK_DATA/ptb/ptb.train.txt --dev $KINFOLK_DATA/ptb/ptb.valid.txt"
+    length_told = " ".join(f"--{name} {value:g}" for name, value in length.items())
+    precision_told = "" if precision == "fp32" else f" --precision {precision}"
     return (
         f"kinfolk pretrain lstm {files} --vocabulary-kind words --vocabulary {WORDS} --set {settings} {options} "
-        f"{extra} --output runs/language-model/lstm"
+        f"{length_told}{precision_told} --output {FOLDER}/lstm"
     )
 
 
-def train(length: dict[str, Any]) -> None:
-    """The language model, if it is not there already, and its perplexity on the test text."""
-    folder = RUNS / "lstm"
-    if (folder / "model").exists():
-        return
-    extra = " ".join(f"--{name} {value:g}" for name, value in length.items())
-    print(command(extra), file=sys.stderr)
-    start = time.monotonic()
-    with training() as step:
-        found = kinfolk.pretrain(
-            "lstm",
-            data_file("ptb/ptb.train.txt"),
-            folder,
-            data_file("ptb/ptb.valid.txt"),
-            changes=MODEL,
-            vocabulary=WORDS,
-            vocabulary_kind="words",
-            device="cpu",
-            watcher=PretrainWatcher(lambda corpus: print(corpus, file=sys.stderr), step),
-            **TRAINING,
-            **length,
-        )
-    minutes = (time.monotonic() - start) / 60
-    model = load_encoder(folder, "cpu")
-    entries = [best_entry([entry]) for entry in _log(folder)]
-    note(
-        "lstm",
-        {
-            "command": command(extra),
-            "parameters": found.corpus.parameters,
-            "dev": found.metrics["perplexity"],
-            "test": model.perplexity(lines("ptb/ptb.test.txt")),
-            "steps": _log(folder)[-1]["step"],
-            "curve": [[entry["step"], entry["metrics"]["perplexity"]] for entry in entries if entry],
-            "minutes": round(minutes, 1),
-        },
-    )
+def train(places: Places, length: dict[str, float], precision: str) -> None:
+    """The language model, if it is not there already; its figures, if they are not noted."""
+    folder = places.runs / "lstm"
+    finished = (folder / "model").exists()
+    if not finished:
+        print(command(length, precision), file=sys.stderr)
+        with Clock(folder / "clock.json") as clock, training() as step:
+
+            def watch(seed: int, progress: Progress) -> None:
+                step(seed, progress)
+                clock.watch(progress)
+
+            kinfolk.pretrain(
+                "lstm",
+                data_file("ptb/ptb.train.txt"),
+                folder,
+                data_file("ptb/ptb.valid.txt"),
+                changes=MODEL,
+                vocabulary=WORDS,
+                vocabulary_kind="words",
+                device="cpu",
+                watcher=PretrainWatcher(lambda corpus: print(corpus, file=sys.stderr), watch),
+                precision=precision,
+                **TRAINING,
+                **length,
+            )
+    if not finished or "lstm" not in places.noted:
+        places.note("lstm", measured(folder))
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """The figures of a run that came to its end, all of them from its folder."""
+    model, clock, log = load_encoder(folder, "cpu"), Clock(folder / "clock.json"), _log(folder)
+    precision = read_object(folder / "run.json")["settings"].get("precision", "fp32")
+    entries = [best_entry([entry]) for entry in log]
+    return {
+        "command": command({"steps": log[-1]["step"]}, precision),
+        "parameters": sum(weight.numel() for weight in model.model.parameters()),
+        "dev": model.perplexity(lines("ptb/ptb.valid.txt")),
+        "test": model.perplexity(lines("ptb/ptb.test.txt")),
+        "steps": log[-1]["step"],
+        "curve": [[entry["step"], entry["metrics"]["perplexity"]] for entry in entries if entry],
+        "minutes": round(clock.minutes, 1),
+        "threads": clock.threads,
+        "precision": precision,
+    }
 
 
 def _log(folder: Path) -> list[dict[str, Any]]:
-    from kinfolk.files import parse_json, read_text
-
     return [parse_json(line, "log") for line in read_text(folder / "log.jsonl").splitlines()]
 
 
@@ -102,9 +138,9 @@ def lines(relative: str) -> list[str]:
     return data_file(relative).read_text(encoding="utf-8").splitlines()
 
 
-def count() -> None:
+def count(places: Places) -> None:
     """The controls: unigrams and Kneser-Ney's five-grams."""
-    if "controls" in noted():
+    if "controls" in places.noted:
         return
     train_sentences, test_sentences = (
         list(sentences_of(data_file(f"ptb/ptb.{part}.txt"))) for part in ("train", "test")
@@ -113,16 +149,16 @@ def count() -> None:
         title: KneserNey.learn(train_sentences, order).perplexity(test_sentences)
         for title, order in {"unigrams": 1, "5-grams, modified Kneser-Ney": 5}.items()
     }
-    note("controls", grams)
+    places.note("controls", grams)
 
 
-def transfer() -> None:
+def transfer(places: Places) -> None:
     """A classifier of sentences from few labels: from the language model, and from random weights of the same shape."""
-    if "transfer" in noted():
+    if "transfer" in places.noted:
         return
     learned = read_for("classify", data_file("sst2/train.tsv"), SENTENCES).examples[:LABELS]
     held = read_for("classify", data_file("sst2/dev.tsv"), SENTENCES).examples
-    encoder = load_encoder(RUNS / "lstm", "cpu")
+    encoder = load_encoder(places.runs / "lstm", "cpu")
     assert isinstance(encoder.model.config, RecurrentLmConfig)
     found = {}
     for title in ("from the language model", "from random weights"):
@@ -133,7 +169,7 @@ def transfer() -> None:
                 if "random" not in title
                 else Encoder(fresh_reader(encoder.model.config, seed), encoder.tokenizer)
             )
-            place = RUNS / "transfer" / f"{title.replace(' ', '-')}-{seed}"
+            place = places.runs / "transfer" / f"{title.replace(' ', '-')}-{seed}"
             if not (place / "model").exists():
                 kinfolk.finetune(start, learned, place, held, device="cpu", seed=seed, report=False, **CLASSIFIER)
             best = best_entry(_log(place))
@@ -141,21 +177,16 @@ def transfer() -> None:
             scores.append(best["metrics"]["accuracy"])
         found[title] = [mean(scores), stdev(scores)]
     commonest = Counter(str(example.label) for example in held).most_common(1)[0][1] / len(held)
-    note("transfer", {"accuracy": found, "TF-IDF": tfidf(learned, held)["accuracy"], "commonest class": commonest})
+    accuracies = {"accuracy": found, "TF-IDF": tfidf(learned, held)["accuracy"], "commonest class": commonest}
+    places.note("transfer", accuracies)
 
 
-def note(name: str, found: dict[str, Any]) -> None:
-    facts = {"threads": torch.get_num_threads(), "machine": processor(), "date": datetime.date.today().isoformat()}
-    write_json(NOTED, noted() | {name: found | facts})
-
-
-def noted() -> dict[str, Any]:
-    return read_object(NOTED) if NOTED.exists() else {}
-
-
-def write() -> None:
+def write(places: Places) -> None:
     """The page, from the figures that are noted."""
-    found = noted()
+    found = places.noted
+    missing = [name for name in ("lstm", "controls", "transfer") if name not in found]
+    if missing:
+        raise SystemExit(f"not noted yet: {', '.join(missing)}; run it without --only-write")
     lstm, controls, carried = found["lstm"], found["controls"], found["transfer"]
     grams = {title: value for title, value in controls.items() if isinstance(value, float)}
     rows = [[title, "", f"{value:.1f}"] for title, value in grams.items()]
@@ -168,7 +199,8 @@ def write() -> None:
         "Word-level Penn Treebank in Mikolov's version, one `</s>` a line counted as a word; perplexity is exp of the "
         "mean -log p of a word, each scored once, given all before it in the text (n-grams: in its sentence).",
         table(["model", "dev", "test"], rows),
-        f"The LSTM took {lstm['steps']:,} steps, {lstm['minutes']:g} minutes on {lstm['threads']} thread(s), and ends "
+        f"The LSTM took {lstm['steps']:,} steps, {lstm['minutes']:g} minutes on {lstm['threads']} thread(s)"
+        f"{', products in bfloat16' if lstm.get('precision') == 'bf16' else ''}, and ends "
         f"{'below' if lstm['test'] < best else 'above'} the best n-grams by a factor of {best / lstm['test']:.2f}.",
         table(["step", "dev perplexity (16 lanes)"], [[f"{step:,}", f"{value:.1f}"] for step, value in lstm["curve"]]),
         f"## What its weights are worth\n\nThe same LSTM under a classifier's head, trained on the first {LABELS} "
@@ -190,24 +222,38 @@ def write() -> None:
         "1989 tells something about sentences, and little about films.",
         f"```sh\n{lstm['command']}\n```",
     ]
-    write_result("language-model", "language_model.py", "demo", "A language model and what it is worth", parts, [])
+    title = "A language model and what it is worth"
+    write_result("language-model", "language_model.py", "demo", title, parts, [], folder=places.results)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--steps", type=int, help="so many steps, instead of 45 minutes")
-    parser.add_argument("--minutes", type=float, default=45.0)
+    parser.add_argument("--steps", type=int, help="a try with so many steps, below runs/try-STEPS")
+    parser.add_argument("--minutes", type=float, default=45.0, help="how long the language model learns")
     parser.add_argument("--only-write", action="store_true", help="train nothing, write what is noted")
+    parser.add_argument("--threads", type=int, help="of torch")
+    parser.add_argument(
+        "--precision", choices=list(PRECISIONS), default="fp32", help="of products while the language model learns"
+    )
     given = parser.parse_args()
     tune()
+    if given.threads:
+        torch.set_num_threads(given.threads)
+    aside = None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}"
     try:
-        if not given.only_write:
-            train({"steps": given.steps} if given.steps else {"minutes": given.minutes})
-            count()
-            transfer()
-        write()
+        run(given, Places() if aside is None else Places.below(aside))
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def run(given: argparse.Namespace, places: Places) -> None:
+    """What the command line asks for."""
+    if not given.only_write:
+        length = {"minutes": given.minutes} if given.steps is None else {"steps": given.steps}
+        train(places, length, given.precision)
+        count(places)
+        transfer(places)
+    write(places)
 
 
 if __name__ == "__main__":

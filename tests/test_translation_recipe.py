@@ -172,7 +172,7 @@ def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, mon
         assert ended.err == "kinfolk: enough\n"
         wanted = asked.arguments | {"steps": 123, "output": Path("runs/translation") / name}
         assert {key: told[key] for key in wanted} == wanted
-        others = job.USUAL | {"size": "small", "joint": True, "vocabulary_kind": "bpe", "seed": 0, "minutes": None}
+        others = job.USUAL | {"size": "small", "joint": None, "vocabulary_kind": None, "seed": 0, "minutes": None}
         unsaid = {key: value for key, value in others.items() if key in told and key not in wanted}
         assert {key: told[key] for key in unsaid} == unsaid
         assert [str(path).rpartition("/")[2] for path in told["files"] if isinstance(path, Path)] == (

@@ -1,4 +1,4 @@
-"""Published weights for the slow tests: unpacked by scripts/fetch-weights, or the test is skipped."""
+"""Published weights for the slow tests, unpacked by scripts/fetch-weights, and texts that just fit a model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+
+from kinfolk.jobs.loaded import Encoder
 
 HERE = Path(__file__).resolve().parents[1] / "runs" / "weights"
 
@@ -26,3 +28,16 @@ def mpnet() -> Path:
 def m3e_small() -> Path:
     """m3e-small: a Chinese BERT of 4 layers, as a pickle."""
     return published("m3e-small")
+
+
+def cut_to(encoder: Encoder, texts: list[str], most: int) -> list[str]:
+    """Texts of more than `most` tokens, special ones included, end where they have exactly so many."""
+    return [
+        text if len(encoding) <= most else text[: encoding.offsets[most - 2][1]]
+        for text, encoding in zip(texts, encoder.tokenizer.encode_many(texts), strict=True)
+    ]
+
+
+def longest(encoder: Encoder, texts: list[str]) -> int:
+    """Tokens of the longest text, special ones included."""
+    return max(len(encoding) for encoding in encoder.tokenizer.encode_many(texts))

@@ -90,6 +90,19 @@ def first_few(names: Iterable[str], most: int = 5) -> str:
     return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"
 
 
+def kind_of(value: object) -> str:
+    """What a value is, as a message says it: "a list", "an int", "bytes"."""
+    name = type(value).__name__
+    if name.endswith("s"):
+        return name
+    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
+
+
+def missing_extra(need: str, error: ImportError, extra: str = "train") -> KinfolkError:
+    """The error for a package of an extra that is not installed; kinfolk is installed from its folder."""
+    return KinfolkError(f'{need} ({error}); run in the folder of kinfolk: pip install ".[{extra}]"')
+
+
 def choose(name: str, value: object, known: Iterable[str]) -> str:
     """`value` if it is one of the known names, else an InputError that lists them."""
     options = list(known)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub import constants
 
 from kinfolk.checkpoints.hub import locate
-from kinfolk.errors import FolderError, HubError, InputError
+from kinfolk.errors import FolderError, HubError, InputError, WeightsError
 from kinfolk.jobs.loaded import load
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -83,6 +86,67 @@ def test_what_cannot_be_a_name_is_a_wrong_path(name: str, cache: Path) -> None:
 def test_what_is_neither_path_nor_name_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match="expected a folder or a hub name"):
         load(wrong)
+
+
+@pytest.mark.parametrize(("wrong", "kind"), [(5, "an int"), (["folder"], "a list")])
+def test_what_was_given_is_told_with_its_article(wrong: Any, kind: str) -> None:
+    with pytest.raises(InputError, match=f"found {kind}$"):
+        locate(wrong)
+
+
+def test_the_folder_one_is_in_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FolderError, match=rf"^{tmp_path}/config\.json: no such file"):
+        load(".")
+    with pytest.raises(FolderError, match=r'^"" names no folder'):
+        load("")
+
+
+def test_a_name_that_is_nearly_demo_is_answered_with_it(cache: Path) -> None:
+    with pytest.raises(HubError, match=r'^"demoo" is no folder here.*did you mean "demo"[?]$'):
+        load("demoo")
+    with pytest.raises(HubError, match=r"no copy is in the cache$"):
+        load("somebody/unknown")
+
+
+class Hub:
+    """Stands in for the hub's library: keeps the files that each call asks for."""
+
+    def __init__(self, folder: Path, files: list[str]):
+        self.folder, self.files, self.fetched = folder, files, Counter[str]()
+
+    def __call__(self, name: str, allow_patterns: list[str], **options: Any) -> str:
+        for file in self.files:
+            if any(fnmatch(file, pattern) for pattern in allow_patterns):
+                (self.folder / file).touch()
+                self.fetched[file] += 1
+        return str(self.folder)
+
+
+@pytest.mark.parametrize(
+    ("files", "allowed", "fetched"),
+    [
+        (["config.json", "model.safetensors", "pytorch_model.bin"], True, {"config.json", "model.safetensors"}),
+        (["config.json", "pytorch_model.bin"], True, {"config.json", "pytorch_model.bin"}),
+        (["config.json", "pytorch_model.bin"], False, {"config.json"}),
+    ],
+)
+def test_a_pickle_is_fetched_only_where_it_is_allowed_and_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], allowed: bool, fetched: set[str]
+) -> None:
+    hub = Hub(tmp_path, files)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    assert locate("somebody/tiny", allow_pickle=allowed) == tmp_path
+    assert set(hub.fetched) == fetched
+
+
+def test_a_repository_of_pickles_alone_says_how_to_get_them(good: Path, cache: Path) -> None:
+    snapshot = store(cache, "somebody/pickled", good)
+    (snapshot / "model.safetensors").unlink()
+    with pytest.raises(
+        WeightsError, match=r"no weights; .* pickles are fetched only with allow_pickle=True \(--allow-p"
+    ):
+        load("somebody/pickled")
 
 
 def test_an_existing_folder_is_a_path_even_when_it_looks_like_a_name(

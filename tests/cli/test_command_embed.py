@@ -76,7 +76,7 @@ def test_cut_texts_are_counted_in_one_line(command: Command, tiny_bert: Path, tm
     told = ended.err.splitlines()
     assert ended.code == 0
     assert len(told) == 2
-    assert told[0].startswith("kinfolk: 1 texts were cut: 38 of their tokens kept")
+    assert told[0].startswith("kinfolk: 1 text was cut: 38 of its tokens kept")
     ended = command(*start, "--on-long", "error")
     assert ended.code == 2
     assert ended.err.startswith("kinfolk: text 0 has ")

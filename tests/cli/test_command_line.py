@@ -97,4 +97,4 @@ def test_warnings_of_libraries_stay_away_and_ours_are_one_line(
     monkeypatch.setattr(main, "call", warn)
     monkeypatch.setattr(sys, "warnoptions", [])
     assert main.run([]) == 0
-    assert capsys.readouterr().err == "kinfolk: 1 texts were cut: 2 of their tokens kept, 3 dropped\n"
+    assert capsys.readouterr().err == "kinfolk: 1 text was cut: 2 of its tokens kept, 3 dropped\n"

@@ -64,6 +64,31 @@ def test_info_shows_computed_beside_published_parameters(command: Command) -> No
     assert 'did you mean "roberta-base"' in command("info", "robert-base").err
 
 
+def test_info_shows_a_family_with_its_models(command: Command) -> None:
+    for name in ("bert", "BERT"):
+        lines = command("info", name).out.splitlines()
+        assert lines[0].split() == ["family", "BERT"]
+        assert ["bert-large-uncased", "335,141,888", "340M"] in [line.split() for line in lines]
+    assert json.loads(command("info", "albert", "--json").out)["presets"][0] == "albert-base-v2"
+    assert command("info", "recurrent lm").out.startswith("family         Recurrent LM\n")
+    assert command("info", "marian").out.splitlines()[-1].startswith("paper ")  # none is published under a fixed name
+    assert "kinfolk info bert" in command("info").err
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("mymodel", "`kinfolk info` lists the families, `kinfolk info bert` the models of one"),
+        ("demoo", 'did you mean "demo"?'),
+        ("roberts", 'did you mean "roberta"?'),
+    ],
+)
+def test_info_of_an_unknown_name_says_what_it_is_not(command: Command, name: str, hint: str) -> None:
+    ended = command("info", name)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err == f'kinfolk: "{name}" is neither a folder here nor a published model; {hint}\n'
+
+
 def test_info_describes_a_folder(command: Command, tiny_bert: Path, tmp_path: Path) -> None:
     shown = command("info", tiny_bert).out.splitlines()
     assert shown[-1].split() == ["manifest", "intact"]

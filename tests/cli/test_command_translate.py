@@ -51,6 +51,21 @@ def test_texts_are_translated_line_by_line(command: Command, small_translator: P
     assert [line.split("\t")[1] for line in several] == [option["text"] for option in options]
 
 
+def test_the_best_of_several_texts_are_told_with_their_numbers(
+    command: Command, small_translator: Path, tmp_path: Path
+) -> None:
+    texts = ["salt moon", "", "star"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    given = command("translate", "--model", small_translator, *texts, "--best", "2").out
+    lines = [line.split("\t") for line in given.split("\n")[:-1]]
+    assert [number for number, _, _ in lines] == ["1", "1", "2", "3", "3"]
+    assert (lines[0][2], lines[2][2], lines[3][2]) == ("lun sel", "", "ast")
+    assert float(lines[0][1]) > float(lines[1][1])
+    assert (
+        command("translate", "--model", small_translator, "--input", tmp_path / "texts.txt", "--best", "2").out == given
+    )
+
+
 def test_a_file_is_translated_to_a_file_or_to_the_screen(
     command: Command, small_translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,7 +93,9 @@ def test_an_alignment_is_shown_or_drawn(command: Command, small_translator: Path
     ended = command("align", "--model", small_translator, "salt moon", "--output", tmp_path / "x.png", "--json")
     assert json.loads(ended.out)["target"] == ["lun", "sel", "<end>"]
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
-    assert "layer=2: the model has 1" in command("align", "--model", small_translator, "salt", "--layer", "2").err
+    for options in ([], ["--json"], ["--output", tmp_path / "y.png"]):
+        ended = command("align", "--model", small_translator, "salt", "--layer", "2", *options)
+        assert (ended.code, "layer=2: the model has 1" in ended.err) == (2, True)
 
 
 def test_a_translator_is_measured_by_bleu(command: Command, small_translator: Path, tmp_path: Path) -> None:

@@ -1,39 +1,24 @@
-"""What every family of the registry promises, whatever is special about it. A new relative joins by being listed."""
+"""What every encoder of the registry promises, whatever is special about it. A new relative joins by being listed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from relatives import Elsewhere, every_encoder, few, host_work, rows_through, some_lengths, tiny_model
 from torch import Tensor
 from torch.nn.functional import normalize
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.models.model import Family, Model
-from kinfolk.models.registry import families
 from kinfolk.parts.tokens import pack
 from kinfolk.parts.trace import Trace
-from tiny import ragged, randomise
+from tiny import ragged
 
-few = settings(max_examples=15, deadline=None, derandomize=True)
-every_family = pytest.mark.parametrize("family", families(), ids=lambda family: family.name)
-SIZES = {"vocabulary_size": 40, "width": 16, "layers": 3, "positions": 66}
-ATTENTION = {"heads": 4, "inner_width": 24}
-MORE = {"albert": {**ATTENTION, "embedding_width": 6, "groups": 2}, "kinfolk-recurrent-lm": {}}
-LENGTHS = st.lists(st.sampled_from([1, 1, 2, 5, 5, 6, 7, 20, 60]), min_size=1, max_size=9)
-
-
-def tiny_model(family: Family, heads: list[str] | None = None, seed: int = 0) -> Model:
-    """A random model with the given heads, or with all of them."""
-    config = family.config.make(**SIZES, **MORE.get(family.name, ATTENTION))
-    labels = dict.fromkeys(family.heads if heads is None else heads, 3)
-    pooler = any(name.startswith("pooler") for name in family.keys)
-    return randomise(Model(family, config, labels, pooler, own_table=False), seed).eval()
+LENGTHS = st.lists(some_lengths, min_size=1, max_size=9)
 
 
 def run(model: Model, ids: list[list[int]]) -> tuple[Tensor, list[Tensor]]:
@@ -44,7 +29,7 @@ def run(model: Model, ids: list[list[int]]) -> tuple[Tensor, list[Tensor]]:
         return normalize(tokens.layout.mean(hidden), dim=-1), list(tokens.layout.split(hidden))
 
 
-@every_family
+@every_encoder
 @few
 @given(lengths=LENGTHS, seed=st.integers(0, 99))
 def test_a_text_has_the_same_vector_alone_and_in_any_company(family: Family, lengths: list[int], seed: int) -> None:
@@ -56,7 +41,7 @@ def test_a_text_has_the_same_vector_alone_and_in_any_company(family: Family, len
         torch.testing.assert_close(vectors[number], alone, rtol=0, atol=1e-4)
 
 
-@every_family
+@every_encoder
 @few
 @given(lengths=LENGTHS, shuffle=st.randoms(use_true_random=False))
 def test_the_order_of_a_batch_is_irrelevant(family: Family, lengths: list[int], shuffle: Any) -> None:
@@ -69,7 +54,7 @@ def test_the_order_of_a_batch_is_irrelevant(family: Family, lengths: list[int], 
     torch.testing.assert_close(shuffled_vectors, [vectors[number] for number in order], rtol=0, atol=1e-4)
 
 
-@every_family
+@every_encoder
 def test_packed_equals_one_by_one_to_the_ninth_digit_in_float64(family: Family) -> None:
     model, (ids, segments) = tiny_model(family).double(), ragged((1, 30, 5, 6, 64, 5), pairs=True)
     segments = segments if model.config.segments > 1 else None
@@ -79,7 +64,7 @@ def test_packed_equals_one_by_one_to_the_ninth_digit_in_float64(family: Family) 
     torch.testing.assert_close(together, torch.cat(alone), rtol=0, atol=1e-9)
 
 
-@every_family
+@every_encoder
 def test_a_trace_changes_nothing_and_depth_is_a_layer_of_it(family: Family) -> None:
     model, (ids, _) = tiny_model(family), ragged((1, 30, 5, 6, 5))
     tokens, trace = pack(ids), Trace()
@@ -91,7 +76,7 @@ def test_a_trace_changes_nothing_and_depth_is_a_layer_of_it(family: Family) -> N
     assert all(len(weights) == len(ids) for weights in trace.weights)
 
 
-@every_family
+@every_encoder
 def test_a_head_says_the_same_whether_or_not_all_of_the_last_layer_is_computed(family: Family) -> None:
     model, (ids, segments) = tiny_model(family).double(), ragged((1, 30, 5, 6, 5), pairs=True)
     tokens = pack(ids, segments if model.config.segments > 1 else None)
@@ -105,7 +90,7 @@ def test_a_head_says_the_same_whether_or_not_all_of_the_last_layer_is_computed(f
             torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-@every_family
+@every_encoder
 def test_saving_and_loading_is_exact(family: Family, tmp_path: Path) -> None:
     sets = [[], *([name] for name in family.heads)]
     sets += [["masked_lm", name] for name in ("next_sentence", "sentence_order") if name in family.heads]
@@ -120,7 +105,7 @@ def test_saving_and_loading_is_exact(family: Family, tmp_path: Path) -> None:
         assert all(tensor.equal(after[name]) for name, tensor in before.items())
 
 
-@every_family
+@every_encoder
 def test_every_weight_learns_from_a_loss_over_all_outputs(family: Family) -> None:
     model, (ids, segments) = tiny_model(family).train(), ragged((1, 30, 5, 6, 5), pairs=True)
     tokens = pack(ids, segments if model.config.segments > 1 else None)
@@ -138,22 +123,7 @@ def test_every_weight_learns_from_a_loss_over_all_outputs(family: Family) -> Non
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
 
 
-class Elsewhere(TorchDispatchMode):
-    """Notes every operation whose result is not on the meta device."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        results = func(*args, **(kwargs or {}))
-        for result in results if isinstance(results, tuple | list) else (results,):
-            if isinstance(result, Tensor) and result.device.type != "meta":
-                self.found.append(str(func))
-        return results
-
-
-@every_family
+@every_encoder
 def test_everything_is_created_on_the_device_of_the_layout(family: Family) -> None:
     model, (ids, segments) = tiny_model(family).to("meta"), ragged((1, 30, 5, 6, 5, 7), pairs=True)
     with Elsewhere() as elsewhere:
@@ -167,5 +137,13 @@ def test_everything_is_created_on_the_device_of_the_layout(family: Family) -> No
                 head.crf.decode(scores, tokens.layout)
                 head.crf.marginals(scores, tokens.layout)
     assert hidden.device.type == "meta"
-    if family.name != "kinfolk-recurrent-lm":  # torch's recurrent kernels want the sizes of their steps on the host
-        assert elsewhere.found == []
+    assert set(elsewhere.found) <= host_work(model)
+
+
+@every_encoder
+def test_a_ragged_batch_costs_its_own_tokens_and_no_padding(family: Family) -> None:
+    model, (ids, _) = tiny_model(family, []), ragged((1, 60, 5, 6, 33, 5))
+    seen = rows_through(model.body)
+    with torch.inference_mode():
+        model(pack(ids))
+    assert {rows for _, rows in seen} == {sum(map(len, ids))}

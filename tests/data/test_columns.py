@@ -55,8 +55,8 @@ def test_an_unneeded_label_is_not_guessed() -> None:
         ("text,review,label", "a.csv: text and review could be the text; the columns are: text, review, label; name"),
         ("text,label,stars", "a.csv: label and stars could be the label; the columns are"),
         ("question,sentence,passage,label", "sentence and passage could be the pair; the columns are"),
-        ("a,b", "no column has a name that says it is the label; the columns are: a, b; name one with label="),
-        ("a,label", "no column has a name that says it is the text; the columns are: a, label; name one with text="),
+        ("a,b", "no column has a name that says it is the label; the columns are: a, b; name one with --label"),
+        ("a,label", "no column has a name that says it is the text; the columns are: a, label; name one with --text"),
     ],
 )
 def test_a_guess_that_does_not_fit_is_an_error(columns: str, reason: str) -> None:

@@ -42,11 +42,11 @@ def test_the_three_ways_to_stop_differ_here():
     assert found[0] != found[1] != found[2] != found[0]
 
 
-def test_least_length_and_forced_end_are_the_same():
+def test_a_forced_end_is_the_same():
     for numbers in MODELS:
         theirs, ours = both(*numbers)
-        found = beam(ours, request(shortest=4, forced_end=True), Beam(4, 2, Penalty(1.0, "power"), "present"))
-        options = {"num_beams": 4, "num_return_sequences": 2, "min_new_tokens": 4, "forced_eos_token_id": END}
+        found = beam(ours, request(forced_end=True), Beam(4, 2, Penalty(1.0, "power"), "present"))
+        options = {"num_beams": 4, "num_return_sequences": 2, "forced_eos_token_id": END}
         texts = [(text.ids, text.finished) for texts in found for text in texts]
         expected = generated(theirs, SOURCES, early_stopping=False, **options, **COMMON)
         assert texts == [(ids, ended) for ids, ended, _ in expected]

@@ -16,7 +16,7 @@ from kinfolk.generate.writing import Request, Rules, Written
 from kinfolk.parts.tokens import pack
 
 penalties = st.builds(Penalty, st.floats(-1.0, 2.0), st.sampled_from(("gnmt", "power")))
-rules = st.builds(Rules, st.just(END), st.sampled_from([(), (0,), (2, 3), (END,)]), st.integers(0, 3), st.just(False))
+rules = st.builds(Rules, st.just(END), st.sampled_from([(), (0,), (2, 3), (END,)]))
 
 
 def shown(texts: list[Written]) -> list[tuple[list[int], bool, float]]:
@@ -88,26 +88,6 @@ def test_forced_end_takes_the_last_place_for_nothing(beams: int):
         assert len(text.ids) == number
         assert close(text.log_probability, toy.log_probability(number, text.ids))
     assert all(text.finished for text in greedy(toy, ask(range(4), 3, rules)))
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-def test_attention_follows_the_text_it_belongs_to(beams: int):
-    toy, request = Toy(5, vocabulary=5), ask([4, 0, 2, 5], [6, 2, 5, 6], attention=True)
-    results = beam(toy, request, Beam(beams, beams)) + [[text] for text in greedy(toy, request)]
-    for place, texts in enumerate(results):
-        length = request.source.layout.lengths[place % 4]
-        for text in texts:
-            prefix, expected = 0, []
-            for fed, _ in zip([BEGIN, *text.ids], text.ids, strict=False):
-                prefix = toy.after(prefix, fed)
-                expected.append(prefix % length)
-            assert text.attention is not None
-            assert text.attention.shape == (len(text.ids), length)
-            assert text.attention.argmax(-1).tolist() == expected
-
-
-def test_without_asking_there_is_no_attention():
-    assert greedy(Toy(0, 4), ask([0], 3))[0].attention is None
 
 
 def test_no_sentences_give_no_texts():

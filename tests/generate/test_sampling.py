@@ -90,9 +90,8 @@ def test_one_likeliest_token_is_greedy_search():
 
 
 def test_rules_hold():
-    toy, rules = Toy(4, vocabulary=5), Rules(END, never=(0, 2), shortest=3)
+    toy, rules = Toy(4, vocabulary=5), Rules(END, never=(0, 2))
     for text in sample(toy, ask(range(8), 6, rules)):
-        assert len(text.ids) >= 3
         assert not {0, 2} & set(text.ids)
 
 

@@ -28,20 +28,13 @@ class ToyState:
     beams: int
     tables: Tensor  # (rows,)
     prefixes: Tensor  # (rows,)
-    source_lengths: Tensor  # (rows,)
-    is_watched: bool = False
-    attention: Tensor | None = None
 
     @property
     def rows(self) -> int:
         return len(self.tables)
 
-    def watched(self) -> ToyState:
-        return replace(self, is_watched=True)
-
     def _at(self, rows: Tensor) -> ToyState:
-        sources = self.source_lengths[rows]
-        return replace(self, tables=self.tables[rows], prefixes=self.prefixes[rows], source_lengths=sources)
+        return replace(self, tables=self.tables[rows], prefixes=self.prefixes[rows])
 
     def reorder(self, rows: Tensor) -> ToyState:
         assert torch.equal(self.tables[rows], self.tables), "a row left its sentence"
@@ -62,19 +55,14 @@ class Toy:
 
     def start(self, source: Tokens, beams: int) -> ToyState:
         tables = source.layout.first(source.ids).repeat_interleave(beams)
-        lengths = torch.tensor(source.layout.lengths).repeat_interleave(beams)
-        return ToyState(beams, tables, torch.zeros_like(tables), lengths)
+        return ToyState(beams, tables, torch.zeros_like(tables))
 
     def after(self, prefixes: Number, ids: Number) -> Number:
         return (prefixes * (self.vocabulary + 1) + ids + 1) % PREFIXES
 
     def step(self, ids: Tensor, state: ToyState) -> tuple[Tensor, ToyState]:
         prefixes = self.after(state.prefixes, ids)
-        attention = None
-        if state.is_watched:  # a one where the number of what was read points
-            attention = torch.zeros(state.rows, int(state.source_lengths.max()))
-            attention[torch.arange(state.rows), prefixes % state.source_lengths] = 1.0
-        return self.table[state.tables, prefixes].clone(), replace(state, prefixes=prefixes, attention=attention)
+        return self.table[state.tables, prefixes].clone(), replace(state, prefixes=prefixes)
 
     def log_probability(self, table: int, ids: Sequence[int]) -> float:
         """Of a text, its end included if it is there, read by the definition."""
@@ -97,7 +85,7 @@ class Toy:
         for length in range(longest + 1):
             for words in itertools.product(others, repeat=length):
                 ended = length < longest
-                if ended and (length < rules.shortest or END in rules.never):
+                if ended and END in rules.never:
                     continue
                 ids = [*words, END] if ended else list(words)
                 score = self.log_probability(table, ids) / penalty(torch.tensor(len(ids))).item()
@@ -105,13 +93,11 @@ class Toy:
         return sorted(found, key=lambda text: -text[0])
 
 
-def ask(
-    tables: Sequence[int], longest: int | Sequence[int], rules: Rules | None = None, attention: bool = False
-) -> Request:
+def ask(tables: Sequence[int], longest: int | Sequence[int], rules: Rules | None = None) -> Request:
     """A request for the sentences with these tables; sentence i has i % 3 + 1 source tokens."""
     lengths = [longest] * len(tables) if isinstance(longest, int) else longest
     source = pack([[table] * (table % 3 + 1) for table in tables])
-    return Request(source, BEGIN, lengths, rules or Rules(END), attention)
+    return Request(source, BEGIN, lengths, rules or Rules(END))
 
 
 def close(first: float, second: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -72,10 +73,21 @@ def test_layers_and_heads_are_counted_from_one(transformer: Translator, tmp_path
     for layer, head, told in ((4, None, "the model has 3"), (1, 5, "the model has 4"), (0, None, "from 1")):
         with pytest.raises(InputError, match=told):
             found.matrix(layer, head)
-    with pytest.raises(InputError, match="of which of the 3 layers"):
-        alignment_picture(found, tmp_path / "x.png", head=2)
+    for ask in (found.matrix, found.only, partial(alignment_picture, found, tmp_path / "x.png")):
+        with pytest.raises(InputError, match="of which of the 3 layers"):
+            ask(head=2)
     with pytest.raises(InputError, match=r"ends in \.png"):
         alignment_picture(found, tmp_path / "x.jpg")
+
+
+def test_plain_data_is_of_the_layer_and_head_that_are_asked_for(transformer: Translator) -> None:
+    found = transformer.align("salt moon", "lun sel")
+    assert np.array(found.as_json()["weights"]).shape == found.weights.shape
+    for chosen, expected in (((2,), found.weights[1:2]), ((2, 3), found.weights[1:2, 2:3])):
+        plain = found.only(*chosen).as_json()["weights"]
+        np.testing.assert_allclose(plain, expected, atol=1e-6)
+    numbers = np.array(plain).flatten().tolist()
+    assert all(len(repr(number).partition(".")[2]) <= 6 or "e-" in repr(number) for number in numbers)
 
 
 def test_words_that_no_font_has_and_formulas_are_drawn_as_words(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ def test_what_has_no_meaning_is_refused(untrained: Encoder, tiny_bert: Path) -> 
 
 
 def test_two_long_texts_are_cut_and_counted(untrained: Encoder) -> None:
-    with pytest.warns(CutWarning, match="1 texts were cut"):
+    with pytest.warns(CutWarning, match="1 text was cut"):
         found = untrained.choose("river " * 90, ["stone", "bird " * 90])
     assert len(found.probabilities) == 2
 

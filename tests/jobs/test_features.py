@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import signal
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from kinfolk.jobs.classify import score_texts
 from kinfolk.jobs.evaluate import evaluate
 from kinfolk.jobs.feature_cache import features_of
 from kinfolk.jobs.feature_model import FeatureModel
-from kinfolk.jobs.features import fit_features
-from kinfolk.jobs.finetune import Finetuned, Watcher
+from kinfolk.jobs.features import Reading
+from kinfolk.jobs.finetune import Finetuned, finetune
+from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.tag import tag_task
 from kinfolk.objectives.objective import pack_items
 from kinfolk.training.optimiser import OptimiserSettings
@@ -61,16 +63,11 @@ def fit(model: Path, output: Path, epochs: float = 3.0, **options: Any) -> Finet
     settings = TrainSettings(epochs=epochs, batch_size=16, evaluations=2, optimiser=OptimiserSettings(rate=2e-2))
     tags = options.get("task", "tag") == "tag"
     train, dev = (sentences(96), sentences(32, 1)) if tags else (texts(160), texts(60, 1))
-    usual = {
-        "train": train,
-        "dev": dev,
-        "settings": settings,
-        "device": "cpu",
-        "hidden": 16,
-        "dropout": 0.0,
-        "report": False,
-    }
-    return fit_features(model, output=output, **(usual | options))
+    usual = {"train": train, "dev": dev, "settings": settings, "device": "cpu", "report": False}
+    usual |= {"task": "tag", "head": "bilstm" if tags else "linear", "hidden": 16, "dropout": 0.0}
+    given = usual | options
+    reading = Reading(**{field.name: given.pop(field.name) for field in fields(Reading) if field.name in given})
+    return finetune(model, output=output, frozen=reading, **given)
 
 
 @pytest.mark.parametrize("head", ["linear", "linear-crf", "bilstm", "bilstm-crf"])
@@ -184,7 +181,7 @@ def test_minutes_are_measured_on_a_copy_that_reads_the_same_features(tiny_bert: 
 def test_another_readout_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     fit(tiny_bert, tmp_path / "run", epochs=0.5)
     (tmp_path / "run" / "model").rename(tmp_path / "model")
-    with pytest.raises(FolderError, match="readout was"):
+    with pytest.raises(FolderError, match=r"readout.join was \"mix\", is \"concat\""):
         fit(tiny_bert, tmp_path / "run", epochs=0.5, layers="last")
 
 
@@ -197,11 +194,14 @@ def test_several_seeds_share_the_features(tiny_bert: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "answer"}, "task='answer' is not known"),
-        ({"head": "logistic"}, "head='logistic' is not known"),
-        ({"head": "bilstm-crf", "task": "classify"}, "head='bilstm-crf' is not known"),
-        ({"head": "logistic", "task": "classify"}, 'cannot learn a mix; use head="linear"'),
-        ({"head": "logistic", "task": "classify", "layers": "last", "seeds": 2}, "one answer, whatever the seed"),
+        ({"task": "answer"}, "task of a frozen encoder='answer' is not known"),
+        ({"head": "logistic", "layers": "last"}, "frozen='logistic' is not known"),
+        ({"head": "bilstm-crf", "task": "classify"}, "frozen='bilstm-crf' is not known"),
+        ({"head": "logistic", "task": "classify"}, "cannot learn a mix"),
+        (
+            {"head": "logistic", "task": "classify", "layers": "last", "seeds": 2},
+            "so seeds would have no meaning",
+        ),
         ({"layers": "lats"}, 'did you mean "last"'),
         ({"layers": [3]}, r"this model has layers 0 \(embedding output\) to 2"),
         ({"layers": "sum_last_4"}, "needs four layers"),

@@ -10,8 +10,13 @@ import pytest
 import torch
 import transformers
 
+from kinfolk.demo import passages
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.jobs.loaded import Encoder, load
+from kinfolk.models import registry
+from kinfolk.models.model import Model
+from kinfolk.text.learn import learn
+from tiny import randomise
 from tiny_folders import write_folder
 
 TEXT = "The [MASK] sleeps in the sun."
@@ -121,6 +126,7 @@ def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, th
         (None, {}, "fill takes one text"),
         (TEXT, {"words": ["日本"]}, "cannot be spelt"),
         (TEXT, {"words": [""]}, "cannot be spelt"),
+        (TEXT, {"words": []}, "words is an empty list"),
         (TEXT * 20, {}, r"the model reads 60: shorten it around the mask"),
         ("a " * 57 + "[MASK]", {"words": ["mountain"]}, "the model reads 60"),
         ("a " * 57 + "[MASK]", {"pieces": 2}, "the model reads 60"),
@@ -139,3 +145,12 @@ def test_a_checkpoint_without_the_head_says_which_one_it_needs(encoder: Encoder)
         encoder.fill(TEXT)
     with pytest.raises(MissingHeadError, match="no next-sentence head"):
         encoder.next_sentence("a", "b")
+
+
+def test_a_family_that_never_fills_masks_says_so(tmp_path: Path) -> None:
+    family = registry.family("kinfolk-recurrent-lm")
+    config = family.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
+    model = Model(family, config, {"next_token": 0}, pooler=False, own_table=False)
+    folder = Encoder(randomise(model).eval(), learn("wordpiece", passages(), 320)).save(tmp_path / "lm")
+    with pytest.raises(MissingHeadError, match=r"^Recurrent LM has no masked-LM head, so it cannot fill masks$"):
+        load(folder, device="cpu").fill(TEXT)

@@ -71,5 +71,5 @@ def test_training_goes_on_and_says_what_was_cut(tiny_bert: Path, tmp_path: Path)
     rows = [Example(f"text {number}", passages()[number], "ab"[number % 2], f"a.csv:{number}") for number in range(16)]
     rows[3] = Example(LONG, LONGER, "b", "a.csv:3")
     settings = TrainSettings(epochs=1.0, evaluations=1)
-    with pytest.warns(CutWarning, match=r"^1 texts were cut: [\d,]+ of their tokens kept, \d+ dropped$"):
+    with pytest.warns(CutWarning, match=r"^1 text was cut: [\d,]+ of its tokens kept, \d+ dropped$"):
         finetune(tiny_bert, rows, tmp_path / "run", dev=rows[4:], settings=settings, device="cpu")

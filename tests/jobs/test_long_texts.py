@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError, TooLongError
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.windows import CutWarning, window_pieces
+from kinfolk.text.learn import learn
 
 LONG = " ".join(passages()[:8])
 SIZE = 60
@@ -83,6 +85,29 @@ def test_long_and_short_texts_do_not_disturb_each_other(encoder: Encoder) -> Non
         np.testing.assert_allclose(encoder.embed(text, normalize=True), together[number], rtol=0, atol=1e-6)
 
 
+MEGABYTES = 10_000_000  # letters
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("x" * MEGABYTES, "words"),  # the quickest to tokenise
+        pytest.param(("x" * 999 + " ") * (MEGABYTES // 1000), "wordpiece", marks=pytest.mark.slow),
+        pytest.param((LONG + " ") * (MEGABYTES // len(LONG)), "words", marks=pytest.mark.slow),
+    ],
+    ids=["one word", "long words", "prose"],
+)
+def test_ten_megabytes_are_read_to_their_end(encoder: Encoder, text: str, kind: str) -> None:
+    encoder = replace(encoder, tokenizer=learn(kind, passages(), 320))
+    found = encoder.embed(text, pool="none")
+    assert len(found.vectors) == len(found.offsets) > SIZE
+    reached = 0
+    for start, end in found.offsets[1:-1]:
+        assert text[reached:start].strip() == ""
+        reached = max(reached, end)
+    assert reached == len(text.rstrip()) >= MEGABYTES - 1
+
+
 def test_a_text_that_just_fits_is_not_cut(encoder: Encoder) -> None:
     text = "cat " * (SIZE - 2)
     pieces_per_word = len(encoder.tokenizer.encode("cat", specials=False))
@@ -110,6 +135,23 @@ def test_a_cut_is_one_warning_that_counts_what_was_kept_and_dropped(encoder: Enc
     np.testing.assert_allclose(found[1], start, rtol=0, atol=1e-5)
 
 
+def test_every_cut_is_told_even_where_the_counts_are_the_same(encoder: Encoder) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            encoder.embed(LONG, on_long="cut")
+    assert [entry.category for entry in caught] == [CutWarning, CutWarning]
+    assert {entry.filename for entry in caught} == {__file__}
+
+
+def test_a_filter_for_the_callers_module_is_obeyed(encoder: Encoder) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", module=__name__)
+        encoder.embed(LONG, on_long="cut")
+    assert caught == []
+
+
 def test_an_error_names_the_text_and_both_lengths(encoder: Encoder) -> None:
     length = len(encoder.tokenizer.encode(LONG))
     with pytest.raises(TooLongError, match=rf'^text 2 has {length} tokens, the model reads 60; use on_long="window"$'):
@@ -122,5 +164,5 @@ def test_a_pair_of_two_long_texts_is_named(encoder: Encoder) -> None:
     )
     with pytest.raises(InputError, match=reason):
         encoder.embed(["short", (LONG, LONG)])
-    with pytest.warns(CutWarning, match=r"1 texts were cut: 57 of"):
+    with pytest.warns(CutWarning, match=r"1 text was cut: 57 of its tokens kept"):
         assert encoder.embed((LONG, LONG), on_long="cut").shape == (16,)

@@ -137,7 +137,7 @@ def test_some_bad_rows_may_be_left_out(judge: Encoder, tmp_path: Path) -> None:
     path.write_bytes(b"text,id\ngood,1\nbad\nbad \xff,2\ngood,3\n")
     assert predict_file(judge, path, tmp_path / "out.csv", max_bad_rows=2) == Predicted(2, 2)
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == ["1", "3"]
-    with Refuses(judge) as model, pytest.raises(DataError, match=r"in\.csv:3: .*in\.csv:4: .*max_bad_rows"):
+    with Refuses(judge) as model, pytest.raises(DataError, match=r"in\.csv:3: .*in\.csv:4: .*max-bad-rows"):
         predict_file(model, path, tmp_path / "none.csv", max_bad_rows=1)
 
 
@@ -178,9 +178,9 @@ def test_standard_input_ends_at_the_first_bad_line(
 def test_a_pair_of_two_long_texts_is_cut_and_counted(judge: Encoder, tmp_path: Path) -> None:
     rows = [{"sentence1": "short", "sentence2": LONG}, {"sentence1": LONG, "sentence2": LONG}]
     path = write_jsonl(tmp_path / "in.jsonl", rows)
-    with pytest.warns(CutWarning, match=r"^1 texts were cut"):
+    with pytest.warns(CutWarning, match=r"^1 text was cut"):
         assert predict_file(judge, path, tmp_path / "out.jsonl") == Predicted(2, 0)
-    with pytest.warns(CutWarning, match=r"^1 texts were cut"):
+    with pytest.warns(CutWarning, match=r"^1 text was cut"):
         assert judge.classify((LONG, LONG)).label in ("bad", "good")
 
 
@@ -190,7 +190,7 @@ def test_wrong_files_and_options_are_one_line(judge: Encoder, tiny_bert: Path, t
     cases: dict[str, Callable[[], object]] = {
         "ends in .csv, .tsv, .jsonl, .parquet": lambda: predict_file(judge, tmp_path / "in.txt", tmp_path / "out.txt"),
         "plain lines have no columns": lambda: predict_file(judge, tmp_path / "in.txt", tmp_path / "o.csv", text="a"),
-        "name one with text=": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv"),
+        "name one with --text": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv"),
         "max_bad_rows=-1": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv", max_bad_rows=-1),
     }
     for reason, call in cases.items():

@@ -6,28 +6,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 
 from kinfolk.demo import passages
 from kinfolk.errors import WeightsError
 from kinfolk.jobs.loaded import load
-from weights import m3e_small, mpnet
+from weights import cut_to, longest, m3e_small, mpnet
 
 THREE = ["A cat sits on the mat.", "A kitten rests on a rug.", "Stock prices fell sharply."]
-CHINESE = ["猫坐在垫子上。", "一只小猫躺在地毯上。", "股价大幅下跌。", "", "KINFOLK 是一个语言模型的家族 2024。" * 12]
+CHINESE = [
+    "猫坐在垫子上。",
+    "一只小猫躺在地毯上。",
+    "股价大幅下跌。",
+    "",
+    *("KINFOLK 是一个语言模型的家族 2024。" * count for count in (3, 12, 60)),
+]
 WORDS = " ".join(passages()).split()
-TEXTS = [*THREE, "", *(" ".join(WORDS[: 12 * count]) for count in range(1, 20))]  # up to about 300 tokens
+TEXTS = [*THREE, "", *(" ".join(WORDS[: 20 * count]) for count in range(1, 20))]  # up to about 500 tokens
 
 
 @pytest.mark.slow
 def test_mpnet_has_the_published_cosines_and_the_vectors_of_sentence_transformers() -> None:
     folder = mpnet()
-    ours = load(folder, device="cpu").embed(TEXTS, on_long="error")
+    encoder = load(folder, device="cpu")
+    texts = cut_to(encoder, TEXTS, 384)
+    assert longest(encoder, texts) == encoder.embed_settings().size == 384
+    ours = encoder.embed(texts, on_long="error")
     assert float(ours[0] @ ours[1]) == pytest.approx(0.6649, abs=5e-5)
     assert float(ours[0] @ ours[2]) == pytest.approx(-0.0125, abs=5e-5)
-    expected = SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
 
 
@@ -46,15 +54,19 @@ def test_a_chinese_bert_in_a_pickle_is_opened_on_request_only() -> None:
     folder = m3e_small()
     with pytest.raises(WeightsError, match="allow_pickle=True"):
         load(folder)
+    assert load(folder, device="cpu", allow_pickle=True).model.config.layers == 4
+
+
+@pytest.mark.slow
+def test_a_chinese_bert_has_the_ids_of_transformers_and_the_vectors_of_sentence_transformers() -> None:
+    folder = m3e_small()
     encoder = load(folder, device="cpu", allow_pickle=True)
-    model = transformers.AutoModel.from_pretrained(folder).eval()
+    texts = cut_to(encoder, CHINESE, 512)
+    assert longest(encoder, texts) == encoder.embed_settings().size == 512
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    for text, ours in zip(CHINESE, encoder.embed(CHINESE, pool="none"), strict=True):
-        given = tokenizer(text, return_tensors="pt")
-        assert given["input_ids"][0].tolist() == encoder.tokenizer.encode(text).ids
-        with torch.no_grad():
-            expected = model(**given).last_hidden_state[0].numpy()
-        np.testing.assert_allclose(ours.vectors, expected, rtol=0, atol=1e-4)
+    assert [tokenizer(text)["input_ids"] for text in texts] == [encoder.tokenizer.encode(text).ids for text in texts]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(encoder.embed(texts, on_long="error"), expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

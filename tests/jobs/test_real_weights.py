@@ -13,6 +13,7 @@ from sentence_transformers import SentenceTransformer
 from kinfolk.demo import passages
 from kinfolk.errors import MissingHeadError
 from kinfolk.jobs.loaded import Encoder, load
+from weights import cut_to
 
 THREE = ["A cat sits on the mat.", "A kitten rests on a rug.", "Stock prices fell sharply."]
 
@@ -27,11 +28,7 @@ def mixed_texts(encoder: Encoder, most: int) -> list[str]:
     words = " ".join(passages()).split()
     texts = ["", "x", "Ünïcödé — 日本語 🙂", *THREE, " ".join(words[:600])]
     texts += [" ".join(words[start * 7 : start * 7 + start**3 // 700]) for start in range(1, 54)]
-    encodings = encoder.tokenizer.encode_many(texts)
-    return [
-        text if len(encoding) <= most else text[: encoding.offsets[most - 2][1]]
-        for text, encoding in zip(texts, encodings, strict=True)
-    ]
+    return cut_to(encoder, texts, most)
 
 
 def test_three_sentences_have_the_published_cosines(demo: Encoder) -> None:

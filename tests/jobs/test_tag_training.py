@@ -14,7 +14,8 @@ from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import StopSignalError
 from kinfolk.jobs.evaluate import evaluate
-from kinfolk.jobs.finetune import Finetuned, Watcher
+from kinfolk.jobs.finetune import Finetuned
+from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.tag import tag_task
 from kinfolk.jobs.word_scoring import score_words
 from kinfolk.training.metrics import tagging

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 import kinfolk
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
+from kinfolk.jobs import translation_run
 from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.train_translator import TranslatorWatcher
-from kinfolk.models.recurrent_writer import as_language_model
 from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
 
 
@@ -63,11 +62,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     train(tmp_path / "whole", **settings)
     with pytest.raises(StopError):
         train(tmp_path / "run", watcher=TranslatorWatcher(step=stop), **settings)
-    with pytest.raises(FolderError, match=r"differs: config was .*, tokenizer was "):
+    with pytest.raises(FolderError, match=r"config.vocabulary_size was 40, is 41, another tokenizer"):
         train(tmp_path / "run", **settings | {"vocabulary": 41})
-    with pytest.raises(FolderError, match="task was"):
+    with pytest.raises(FolderError, match=r"task.smoothing was 0.1, is 0.0"):
         train(tmp_path / "run", label_smoothing=0.0, **settings)
-    with pytest.raises(FolderError, match="data was"):
+    with pytest.raises(FolderError, match="other examples"):
         train(tmp_path / "run", dev=pairs(41, seed=1), **settings)
     train(tmp_path / "run", **settings)
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
@@ -97,20 +96,15 @@ def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
     assert kinfolk.load(tmp_path / "blind", device="cpu").translate("") == ""
 
 
-def test_a_language_model_may_start_the_decoder(tmp_path: Path) -> None:
-    texts = [text for pair in pairs(200) for text in pair]
-    sizes = {"width": 32, "layers": 1, "tied": True}
-    kinfolk.pretrain("lstm", texts, tmp_path / "lm", changes=sizes, vocabulary=45, lanes=4, steps=2, device="cpu")
-    lm = as_language_model(kinfolk.load(tmp_path / "lm", device="cpu").model)
-    train(tmp_path / "run", "seq2seq", count=40, steps=1, rate=1e-9, init_decoder=tmp_path / "lm")
-    decoder = kinfolk.load(tmp_path / "run", device="cpu").model.decoder.state_dict()
-    for name, weight in lm.decoder.state_dict().items():
-        torch.testing.assert_close(decoder[name], weight, rtol=0, atol=1e-6)
-    with pytest.raises(InputError, match="only a recurrent language model can start a decoder"):
-        train(tmp_path / "other", "transformer", count=40, steps=1, init_decoder=tmp_path / "lm")
-    with pytest.raises(ConfigError, match="the language model has hidden=32, the decoder 16"):
-        train(tmp_path / "other", "seq2seq", steps=1, init_decoder=tmp_path / "lm", changes={"hidden": 16, "width": 32,
-              "layers": 1, "tied": False})  # fmt: skip
+def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translation_run, "MEASURED", 7)
+    found = train(tmp_path / "run", "seq2seq", count=40, steps=1, vocabulary=40)
+    assert (found.measured, found.survey.dev_pairs) == (7, 40)
+    for name in ("report.md", "model/README.md"):
+        text = (tmp_path / "run" / name).read_text()
+        assert "| on 7 of 40 dev pairs | value |" in text
+        assert "| loss on all of them | " in text
+        assert "on the dev set |" not in text
 
 
 @pytest.mark.parametrize(
@@ -127,6 +121,8 @@ def test_a_language_model_may_start_the_decoder(tmp_path: Path) -> None:
         ({"pairs": None}, "as one file"),
         ({"source": "a.en"}, "as one file"),
         ({"vocabulary_kind": "letters"}, "choose one of"),
+        ({"columns": ["en", "fr"]}, "columns are those of a table of pairs"),
+        ({"kind": "transformer", "scheduled_sampling": 0.5, "sampling_way": "steps"}, "a Transformer is trained with"),
     ],
 )
 def test_what_cannot_be_done_is_told_at_once(changes: dict[str, object], told: str, tmp_path: Path) -> None:

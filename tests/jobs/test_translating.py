@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import kinfolk
@@ -17,7 +16,6 @@ from kinfolk.errors import InputError, MissingHeadError, TokenizerError
 from kinfolk.generate.search import Beam, beam
 from kinfolk.generate.writing import Request, Rules
 from kinfolk.jobs import translate
-from kinfolk.jobs.copying import Unspelled, filled
 from kinfolk.jobs.loaded import load_encoder, load_translator
 from kinfolk.jobs.measure import mean_loss, measure
 from kinfolk.jobs.pair_items import pair_items
@@ -102,25 +100,22 @@ def test_long_and_endless_texts_are_told_and_not_refused(model: Translator, monk
         cut = str(model.translate("salt moon star", max_length=2))
     assert cut != "ast lun sel"
     assert "ast lun sel".startswith(cut)
+
+
+def test_what_is_cut_is_told_whatever_length_the_model_knows(
+    model: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(translate, "MOST_TOKENS", 20)
-    with pytest.warns(translate.TranslationWarning, match="11 tokens beyond 20 were cut"):
+    knows_all = dataclasses.replace(model, public={"trained_length": [500, 500]})
+    with pytest.warns(translate.TranslationWarning) as told:
+        knows_all.translate("salt " * 30, max_length=60)
+    assert [str(warning.message) for warning in told] == ["11 tokens beyond 20 were cut: no more of a text is read"]
+    with pytest.warns(translate.TranslationWarning) as told:
         model.translate("salt " * 30)
-
-
-def test_unknown_words_are_copied_as_they_stand_in_the_text() -> None:
-    letters = ["a b c d e , ( )"] * 5
-    tokenizer = learn_pair("bpe", letters, letters, 13)
-    text, written = "ab Ærø 日本 (salt)", "a d日e, (ø) c"
-    source, target = tokenizer.encode_source(text), tokenizer.encode_target(written)[:-1]
-    offsets = tokenizer.source_offsets(text)
-    rows = [place for place, number in enumerate(target) if number == tokenizer.unknown_id]
-    assert len(rows) == 2
-    weights = np.zeros((2, 1, len(target) + 1, len(source)))
-    weights[0, 0, :, -1] = 0.5  # the end of the source is no word
-    for row, word in zip(rows, ("Ærø", "日本"), strict=True):
-        seen = next(place for place, (start, end) in enumerate(offsets) if start <= text.index(word) < end)
-        weights[0, 0, row, seen] = 0.4
-    assert filled(tokenizer, Unspelled(text, source, target), weights) == "a Ærø, (日本) c"
+    assert [str(warning.message).partition(" ")[2][:18] for warning in told] == [
+        "texts are longer t",
+        "tokens beyond 20 w",
+    ]
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
@@ -179,6 +174,8 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         ({"max_length": 0}, "max_length=0"),
         ({"temperature": 0.0}, "greedy"),
         ({"length_penalty": 11}, "from -10 to 10"),
+        ({"length_penalty": 1.0, "beam": 1}, "a greedy or drawn text has no rivals"),
+        ({"length_penalty": 1.0, "seed": 1}, "a greedy or drawn text has no rivals"),
     ):
         with pytest.raises(InputError, match=told):
             model.translate("salt", **options)  # type: ignore[arg-type]
@@ -207,3 +204,5 @@ def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
     translator = Translator(fresh(family, config).eval(), tokenizer)
     with pytest.raises(MissingHeadError, match="no attention to its source"):
         translator.align("salt", "sel")
+    with pytest.raises(MissingHeadError, match="no attention to its source"):
+        translator.translate_settings(copy_unknown=True)

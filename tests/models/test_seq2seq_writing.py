@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError
 from kinfolk.generate.search import Beam, beam, greedy
 from kinfolk.generate.writing import Request, Rules
 from kinfolk.parts.tokens import Tokens, pack
@@ -54,7 +53,7 @@ def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
     model, sources = our_seq2seq(**VARIANTS[variant]), [*rows((1, 7, 3, 12)), []]
 
     def ask(chosen: list[list[int]]) -> Request:
-        return Request(pack(chosen), 1, [8] * len(chosen), Rules(end=2, never=(0,)), attention=variant in LOOKING)
+        return Request(pack(chosen), 1, [8] * len(chosen), Rules(end=2, never=(0,)))
 
     together, firsts = beam(model, ask(sources), Beam(3, best=2)), greedy(model, ask(sources))
     for number, row in enumerate(sources):
@@ -62,33 +61,19 @@ def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
         for found, expected in zip([*together[number], firsts[number]], [*alone, first], strict=True):
             assert found.ids == expected.ids
             assert found.score == pytest.approx(expected.score, abs=1e-9)
-            if variant in LOOKING:
-                assert found.attention is not None
-                assert expected.attention is not None
-                assert found.attention.shape == (len(found.ids), len(row))
-                close(found.attention, expected.attention)
 
 
 @pytest.mark.parametrize("variant", LOOKING)
-def test_alignments_are_the_same_in_a_trace_and_in_a_search(variant: str) -> None:
-    model, source = our_seq2seq(**VARIANTS[variant]), pack(rows((4, 6)))
-    request = Request(source, 1, [6, 6], Rules(end=2), attention=True)
-    written, trace = greedy(model, request), PairTrace()
-    target = pack([[1, *text.ids[:-1]] for text in written])
+def test_a_trace_shows_where_each_token_looked_and_changes_nothing(variant: str) -> None:
+    model, source, target = our_seq2seq(**VARIANTS[variant]), pack(rows((4, 6))), pack(rows((5, 3), seed=1))
+    trace = PairTrace()
     with torch.no_grad():
         assert model(source, target, trace).equal(model(source, target))
-    assert len(trace.across.weights) == 1
-    for number, text in enumerate(written):
-        assert text.attention is not None
-        close(trace.across.weights[0][number][0], text.attention)
-        close(text.attention.sum(1), torch.ones(len(text.ids), dtype=torch.float64))
+    (layer,) = trace.across.weights
+    for weights, shape in zip(layer, ((1, 5, 4), (1, 3, 6)), strict=True):
+        assert weights.shape == shape
+        close(weights.sum(-1), torch.ones(shape[:2], dtype=torch.float64))
     close(trace.source.hidden[1], source.layout.split(model.encode(source).detach()))
-
-
-def test_a_model_without_attention_says_so() -> None:
-    request = Request(pack([[3]]), 1, [3], Rules(end=2), attention=True)
-    with pytest.raises(InputError, match="no attention to its source"):
-        greedy(our_seq2seq(), request)
 
 
 def test_in_float32_batch_mates_change_chances_by_less_than_a_millionth() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinfolk.errors import InputError
 from kinfolk.objectives.objective import Paced
-from kinfolk.objectives.scheduled_translation import WAYS, Advancing, SamplingPlan, ScheduledTranslation
+from kinfolk.objectives.scheduled_translation import WAYS, SamplingPlan, ScheduledTranslation
 from kinfolk.objectives.translation import Translation, pair_item
 from kinfolk.parts.tokens import Tokens, pack
 from tiny import close
@@ -130,10 +130,6 @@ def test_a_model_that_is_judged_reads_the_truth(way: str) -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    transformer = our_transformer().train()
-    assert not isinstance(transformer, Advancing)
-    with pytest.raises(InputError, match='cannot be trained step by step; choose sampling_way="passes"'):
-        sampled(way="steps").loss(transformer, ALWAYS.prepare(ITEMS, CPU))
     with pytest.raises(InputError, match="is not a chance between 0 and 1"):
         SamplingPlan(1.5)
     with pytest.raises(InputError, match="sampling_schedule='cosine' is not known"):

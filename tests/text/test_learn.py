@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+import tempfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,15 @@ def test_the_same_corpus_gives_the_same_vocabulary_in_every_process():
 def test_an_iterator_teaches_as_much_as_a_list(kind: str):
     again = learn(kind, iter(SENTENCES * 3), SIZES[kind])
     assert again.to_json() == small(kind).to_json()
+
+
+@pytest.mark.parametrize("texts", [SENTENCES, [*SENTENCES, 3]], ids=["learned", "refused"])
+def test_the_temporary_file_of_an_iterator_is_closed(texts: list[str], monkeypatch: pytest.MonkeyPatch):
+    made, make = [], tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda *mode, **how: made.append(make(*mode, **how)) or made[0])
+    with nullcontext() if texts is SENTENCES else pytest.raises(InputError, match="text 13 of the corpus"):
+        learn("bpe", iter(texts), 100)
+    assert [file.closed for file in made] == [True]
 
 
 def test_special_tokens_come_first_in_their_published_order():

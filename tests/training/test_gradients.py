@@ -1,32 +1,114 @@
-"""Batches that are accumulated count as one."""
+"""What one step of the learner does: batches that are accumulated count as one, gradients are clipped, layers thaw."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
-from small_runs import examples
+from small_runs import examples, settings
+from torch import Tensor
 
 import kinfolk
 from kinfolk.jobs.task import TaskOptions
 from kinfolk.jobs.text_task import TextTask
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.objectives.objective import Item
+from kinfolk.parts.dropout import Dropout
+from kinfolk.training.distributed import world
+from kinfolk.training.learner import Learner
+from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.runs import Run
+from kinfolk.training.trainer import Trainer
+
+PLAIN = OptimiserSettings(rate=1e-3, weight_decay=0.0)
 
 
-def test_accumulated_batches_have_the_gradient_of_one_large_batch(tiny_bert: Path) -> None:
-    encoder = kinfolk.load(tiny_bert, device="cpu")
+def learner(folder: Path, clip: float | None = None) -> tuple[Learner, Model, list[Item]]:
+    """In float64 and without dropout, with classes of unequal weight."""
+    encoder = kinfolk.load(folder, device="cpu")
     given = examples(32)
     task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
-    model = with_fresh_head(encoder.model, "classify", 2)[0].double().eval()
-    objective = task.objective(model)
+    model = with_fresh_head(encoder.model, "classify", 2)[0].double()
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0  # type: ignore[assignment]
     items = task.material(encoder.tokenizer, given, encoder.context).items
-    gradients = []
-    for size in (32, 1, 5):
-        model.zero_grad()
-        batches = [objective.prepare(items[start : start + size], model.device) for start in range(0, 32, size)]
-        total = sum(batch.count for batch in batches)
-        for batch in batches:
-            (objective.loss(model, batch) / total).backward()
-        gradients.append(torch.cat([weight.grad.flatten() for weight in model.parameters()]))
-    assert (gradients[0] - gradients[1]).abs().max() < 1e-12
-    assert (gradients[0] - gradients[2]).abs().max() < 1e-12
+    found = Learner(model, task.objective(model), PLAIN, clip, world())
+    found.thaw(0)
+    return found, model, items
+
+
+def weights(model: Model) -> Tensor:
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_accumulated_batches_make_the_step_of_one_large_batch(size: int, tiny_bert: Path) -> None:
+    steps = []
+    for parts in (32, size):
+        one, model, items = learner(tiny_bert)
+        loss = one.step([items[start : start + parts] for start in range(0, 32, parts)], factor=1.0)
+        steps.append((loss, weights(model)))
+    assert steps[0][0] == pytest.approx(steps[1][0], abs=1e-12)
+    # AdamW's first step has the size of the rate whatever the gradient: tiny gradients show rounding most.
+    assert (steps[0][1] - steps[1][1]).abs().max() < 1e-6
+
+
+def test_a_long_gradient_is_clipped_to_the_length_that_was_asked_for(tiny_bert: Path) -> None:
+    found = []
+    for clip in (None, 1e-3):
+        one, model, items = learner(tiny_bert, clip)
+        seen: list[float] = []
+        one.optimiser.register_step_pre_hook(
+            lambda optimiser, args, kwargs, seen=seen: seen.append(
+                float(
+                    torch.cat(
+                        [w.grad.flatten() for w in optimiser.param_groups[0]["params"] if w.grad is not None]
+                    ).norm()
+                )
+            )
+        )
+        one.step([items], factor=1.0)
+        found.append(seen[0])
+        del model
+    assert found[0] > 1e-2
+    assert found[1] <= 1e-3 + 1e-9
+
+
+def test_averaged_weights_are_the_mean_of_those_after_each_step(tiny_bert: Path) -> None:
+    one, model, items = learner(tiny_bert)
+    seen = []
+    for step in range(3):
+        one.step([items], factor=1.0)
+        one.average(step)
+        seen.append(weights(model))
+    with one.judged():
+        judged = weights(model)
+    assert (judged - torch.stack(seen).mean(0)).abs().max() < 1e-12
+    assert torch.equal(weights(model), seen[-1])
+
+
+def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
+    """With two layers: the head moves in the first third, then the second layer, then all."""
+    encoder = kinfolk.load(tiny_bert, device="cpu")
+    task = TextTask.of("classify", examples(96), TaskOptions())
+    model = with_fresh_head(encoder.model, "classify", 2)[0]
+    items = task.material(encoder.tokenizer, examples(96), encoder.context).items
+    moved: list[set[int]] = []
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    def watch(progress: object) -> None:
+        depths = model.depths()
+        changed = {depths[name] for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+        moved.append(changed)
+
+    run = Run.open(tmp_path / "run", {})
+    told = settings(epochs=1.0, evaluations=1, thaw=1.0)
+    Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}), watch).train()
+    run.close()
+    assert moved[1] == {3}  # the first step has a rate of zero
+    assert moved[5] == {2, 3}
+    assert moved[-1] == {0, 1, 2, 3}

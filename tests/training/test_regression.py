@@ -10,7 +10,6 @@ from small_runs import examples, settings
 
 import kinfolk
 from kinfolk.data.examples import Example
-from kinfolk.jobs.features import fit_features
 
 
 def prices(count: int, seed: int = 0) -> list[Example]:
@@ -33,8 +32,15 @@ def test_large_numbers_are_learned_and_saved_in_their_own_units(tiny_bert: Path,
 
 def test_so_are_they_on_a_frozen_encoder(tiny_bert: Path, tmp_path: Path) -> None:
     held = prices(32, seed=1)
-    found = fit_features(
-        tiny_bert, prices(96), tmp_path / "run", dev=held, task="regress", settings=settings(epochs=6.0), device="cpu"
+    found = kinfolk.finetune(
+        tiny_bert,
+        prices(96),
+        tmp_path / "run",
+        dev=held,
+        task="regress",
+        frozen="linear",
+        settings=settings(epochs=6.0),
+        device="cpu",
     )
     guesses = [said.value for said in kinfolk.load(tmp_path / "run").classify([item.text for item in held])]
     errors = np.abs(np.array(guesses) - [item.label for item in held])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,10 @@ def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     for step in range(1, 7):
         run.save(snapshot(step), best=step == 2)
     assert run.steps() == [2, 5, 6]
-    best = run.best()
+    best, notes = run.best()
     assert best is not None
     assert best.step == 2
+    assert notes == []
 
 
 def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_it_used(tmp_path: Path) -> None:
@@ -82,9 +84,25 @@ def test_a_lock_of_a_dead_process_does_not_block(tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> None:
-    Run.open(tmp_path, {"seed": 1, "data": "abc"}).close()
-    with pytest.raises(FolderError, match="seed was 1, is 2"):
-        Run.open(tmp_path, {"seed": 2, "data": "abc"})
+    told = {"settings": {"rate": 0.1, "inner": {"betas": (0.9, 0.99), "clip": None}}, "data": "abc"}
+    Run.open(tmp_path, told).close()
+    Run.open(tmp_path, told).close()
+    other = {"settings": {"rate": 0.1, "inner": {"betas": (0.9, 0.98), "clip": 1.0}}, "data": "abd"}
+    expected = r"other examples, settings.inner.betas was \[0.9, 0.99\], is \[0.9, 0.98\], settings.inner"
+    with pytest.raises(FolderError, match=expected):
+        Run.open(tmp_path, other)
+
+
+def test_a_damaged_best_checkpoint_gives_way_to_the_next_best(tmp_path: Path) -> None:
+    run = Run.open(tmp_path, {})
+    for step, merit in ((1, 0.9), (2, 0.7), (3, 0.8)):
+        run.save(replace(snapshot(step), counters={"merit": merit}), best=step == 1)
+    (tmp_path / "step-1" / "weights.safetensors").write_bytes(b"broken")
+    best, notes = run.best()
+    assert best is not None
+    assert best.step == 3
+    assert "step-1" in notes[0]
+    assert notes[0].endswith("using step-3")
 
 
 def test_a_log_line_that_was_cut_short_is_left_out(tmp_path: Path) -> None:
@@ -108,7 +126,7 @@ def test_a_damaged_checkpoint_is_written_anew_when_the_run_comes_back_to_it(tmp_
     run.rewind(found.step, best=1)
     assert run.steps() == [1]
     run.save(snapshot(2), best=True)
-    best = run.best()
+    best, _ = run.best()
     assert best is not None
     assert best.step == 2
 

@@ -185,7 +185,7 @@ def test_what_only_the_first_process_sees_is_told_to_all(tiny_bert: Path, tmp_pa
 def test_processes_with_different_data_refuse_to_train(tmp_path: Path) -> None:
     first, second = together(2, tmp_path, lambda rank: Run.open(tmp_path / "run", {"seed": 1, "data": str(rank)}))
     assert first == ""
-    assert second == "InputError: process 1 was given something else than process 0: data"
+    assert second == "InputError: process 1 was given something else than process 0: other examples"
 
 
 def test_dividing_wants_several_processes(tiny_bert: Path, tmp_path: Path) -> None:

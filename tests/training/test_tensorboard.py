@@ -13,7 +13,8 @@ from small_runs import examples, settings
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.jobs.finetune import Finetuned, Watcher, finetune
+from kinfolk.jobs.finetune import Finetuned, finetune
+from kinfolk.jobs.job import Watcher
 from kinfolk.training import tensorboard
 from kinfolk.training.trainer import Progress
 
@@ -79,5 +80,5 @@ def test_steps_that_are_computed_again_are_shown_once(tmp_path: Path) -> None:
 
 def test_without_tensorboard_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(KinfolkError, match=r'pip install "kinfolk\[tensorboard\]"'):
+    with pytest.raises(KinfolkError, match=r'pip install "\.\[tensorboard\]"'):
         runpy.run_path(str(tensorboard.__file__))

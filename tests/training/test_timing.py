@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from small_runs import examples, settings, train, weights
 
-from kinfolk.jobs.finetune import Watcher, finetune
+from kinfolk.jobs.finetune import finetune
+from kinfolk.jobs.job import Watcher
 from kinfolk.training.timing import SECONDS_BETWEEN_SAVES, Costs, steps_that_fit, typical
 
 

@@ -1,16 +1,18 @@
 """From what the user wrote to a folder: a path stays a path, a name goes through huggingface_hub.
 
 What exists as a folder is a path and never touches the network. Anything that cannot be a hub name is a wrong path.
-Only files that kinfolk reads are fetched, never code; offline mode (HF_HUB_OFFLINE=1) is obeyed.
+Only files that kinfolk reads are fetched, never code, and pickles only where they are allowed and there is nothing
+better; offline mode (HF_HUB_OFFLINE=1) is obeyed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from kinfolk.errors import FolderError, HubError, InputError
+from kinfolk.errors import FolderError, HubError, InputError, kind_of
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 READ = (
@@ -29,10 +31,14 @@ NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
     """The folder that holds the model."""
     if not isinstance(name_or_path, str | Path):
-        raise InputError(f"expected a folder or a hub name, found a {type(name_or_path).__name__}")
+        raise InputError(f"expected a folder or a hub name, found {kind_of(name_or_path)}")
     name = str(name_or_path)
+    if not name:
+        raise FolderError('"" names no folder; for the one you are in, write "."')
     try:
         path = Path(name).expanduser()
+        if not path.name:  # as "." has none, which messages could not name
+            path = path.resolve()
         if path.is_dir():
             trained = path / "model" / "config.json"  # a training run keeps its model in there
             return path / "model" if trained.exists() and not (path / "config.json").exists() else path
@@ -43,18 +49,20 @@ def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
         raise FolderError(f"{path} is a file; give the folder that holds config.json")
     if not NAME.fullmatch(name):
         raise FolderError(f"{name[:200]!r}: no such folder")
-    return _fetch(name, allow_pickle)
+    found = _fetch(name, READ)
+    if allow_pickle and not any(found.glob("*.safetensors")):
+        found = _fetch(name, READ + PICKLES)
+    return found
 
 
-def _fetch(name: str, allow_pickle: bool) -> Path:
+def _fetch(name: str, patterns: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
-    patterns = list(READ + PICKLES if allow_pickle else READ)
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     try:
         found = snapshot_download(
-            name, allow_patterns=patterns, ignore_patterns=list(NEVER), local_files_only=offline, tqdm_class=None
+            name, allow_patterns=list(patterns), ignore_patterns=list(NEVER), local_files_only=offline, tqdm_class=None
         )
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
         reason = "offline mode is on (HF_HUB_OFFLINE)" if offline else "the hub cannot be reached"

@@ -53,4 +53,5 @@ def open_tensors(folder: Path, allow_pickle: bool = False) -> TensorSource:
             found = path.exists()
         if found:
             return opener(path)
-    raise WeightsError(f"{folder}: no weights; looked for {', '.join(openers)}")
+    hint = "" if allow_pickle else "; from the hub, pickles are fetched only with allow_pickle=True (--allow-pickle)"
+    raise WeightsError(f"{folder}: no weights; looked for {', '.join(openers)}{hint}")

@@ -1,4 +1,4 @@
-"""`kinfolk info`: the family, a published model, or a model folder."""
+"""`kinfolk info`: all families, one of them, a published model, or a model folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinfolk.cli.options import AllowPickle, Json
-from kinfolk.cli.output import print_json, print_table, visible
+from kinfolk.cli.output import print_json, print_table, say, visible
 from kinfolk.errors import FolderError
 
 if TYPE_CHECKING:
@@ -29,14 +29,15 @@ Example:
 
 def info(
     name: Annotated[
-        str | None, typer.Argument(help='A published model, a model folder, or "demo"; without it, the family.')
+        str | None,
+        typer.Argument(help='A family, a published model, a model folder, or "demo"; without it, all families.'),
     ] = None,
     json: Json = False,
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Show the family, or the sizes of a model. Nothing is downloaded."""
+    """Show all families, the models of one, or the sizes of a model. Nothing is downloaded."""
     from kinfolk.jobs.find import DEMO, find_model
-    from kinfolk.jobs.info import as_json, describe_folder, describe_preset, relatives
+    from kinfolk.jobs.info import as_json, describe_folder, describe_name, relatives
 
     if name is None:
         family = relatives()
@@ -44,6 +45,7 @@ def info(
             print_json([as_json(relative) for relative in family])
         else:
             print_table(("family", "paper", "idea"), tree(family))
+            say("kinfolk info bert: the models of a family")
         return
     if name == DEMO or Path(name).is_dir():
         folder = describe_folder(find_model(name), allow_pickle)
@@ -51,8 +53,8 @@ def info(
     elif "/" in name:
         raise FolderError(f"{name}: no such folder; published models are told by a plain name, as bert-base-uncased is")
     else:
-        preset = describe_preset(name)
-        print_json(as_json(preset)) if json else show_preset(preset)
+        found = describe_name(name)
+        print_json(as_json(found)) if json else show_name(found)
 
 
 def tree(family: list[Relative], parent: str | None = None, indent: str = "") -> list[tuple[str, str, str]]:
@@ -65,6 +67,29 @@ def tree(family: list[Relative], parent: str | None = None, indent: str = "") ->
         rows.append((f"{indent}{branch}{relative.title}", relative.paper, relative.idea))
         rows += tree(family, relative.name, indent + below)
     return rows
+
+
+def show_name(found: Relative | PresetInfo | TextToTextPresetInfo) -> None:
+    """A family with its models, or one of them."""
+    from kinfolk.jobs.info import Relative
+
+    if isinstance(found, Relative):
+        show_relative(found)
+    else:
+        show_preset(found)
+
+
+def show_relative(relative: Relative) -> None:
+    """Name and value, one line each; then its published models."""
+    from kinfolk.jobs.info import describe_preset
+
+    pairs = {"family": relative.title, "model type": relative.name, "descends from": relative.parent or "none here"}
+    show_pairs(pairs | {"idea": relative.idea, "paper": relative.paper})
+    models = [describe_preset(name) for name in relative.presets]
+    if models:
+        rows = [(model.name, f"{model.parameters:,}", model.published or None) for model in models]
+        print()
+        print_table(("model", "parameters", "published"), rows)
 
 
 def show_preset(preset: PresetInfo | TextToTextPresetInfo) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +34,7 @@ from kinfolk.cli.progress import training, working
 if TYPE_CHECKING:
     from kinfolk.jobs.train_translator import TrainedTranslator
     from kinfolk.jobs.translator import Translator
+    from kinfolk.training.trainer import Progress
 
 TRAIN_EXAMPLE = """\
 Examples:
@@ -72,13 +73,17 @@ def train_translator(
         str | None,
         typer.Option("--set", help="Settings of the model that differ from its size: dropout=0.3,encoder_layers=4."),
     ] = None,
-    vocabulary: Annotated[int, typer.Option("--vocabulary", help="Number of pieces to learn.")] = 8_000,
+    vocabulary: Annotated[
+        int | None, typer.Option("--vocabulary", help="Number of pieces to learn.  [default: 8000]")
+    ] = None,
     vocabulary_kind: Annotated[
-        str, typer.Option("--vocabulary-kind", help="bpe, unigram, byte_bpe or wordpiece.")
-    ] = "bpe",
+        str | None,
+        typer.Option("--vocabulary-kind", help="bpe, unigram, byte_bpe, wordpiece or words.  [default: bpe]"),
+    ] = None,
     separate: Annotated[bool, typer.Option("--separate", help="A vocabulary for each side, not one for both.")] = False,
     init_decoder: Annotated[
-        Path | None, typer.Option("--init-decoder", help="Start a recurrent decoder as this language model.")
+        Path | None,
+        typer.Option("--init-decoder", help="Start a recurrent decoder as this language model, with its vocabulary."),
     ] = None,
     label_smoothing: Annotated[float, typer.Option("--label-smoothing", help="0 for none.")] = 0.1,
     scheduled_sampling: Annotated[
@@ -138,7 +143,7 @@ def train_translator(
             changes=parse_changes(changes),
             vocabulary=vocabulary,
             vocabulary_kind=vocabulary_kind,
-            joint=not separate,
+            joint=False if separate else None,
             init_decoder=init_decoder,
             label_smoothing=label_smoothing,
             scheduled_sampling=scheduled_sampling,
@@ -146,10 +151,18 @@ def train_translator(
             sampling_way=sampling_way,
             max_bad_rows=max_bad_rows,
             device=device,
-            watcher=TranslatorWatcher(lambda survey: say(str(survey)), step),
+            watcher=TranslatorWatcher(lambda survey: say(str(survey)), lambda seed, at: step(seed, dev_loss_named(at))),
             **named,
         )
     show_training(found, json)
+
+
+def dev_loss_named(progress: Progress) -> Progress:
+    """The loss on the dev pairs under a name of its own, for the line that tells it begins with that of the batch."""
+    if progress.metrics is None:
+        return progress
+    named = {"dev loss" if name == "loss" else name: value for name, value in progress.metrics.items()}
+    return replace(progress, metrics=named)
 
 
 def both(first: str, one: Path | None, second: str, other: Path | None) -> tuple[Path, Path] | None:
@@ -176,14 +189,18 @@ def parse_changes(given: str | None) -> dict[str, Any]:
 
 
 def show_training(found: TrainedTranslator, json: bool) -> None:
-    """Metrics on the dev set, and where the model is."""
+    """Metrics on dev pairs, and where the model is."""
+    from kinfolk.jobs.translator_report import metrics_table
+
     for note in found.notes:
         say(f"note: {note}")
     if json:
-        print_json({"folder": str(found.folder), "metrics": dict(found.metrics), "signature": found.signature})
+        told = {"folder": str(found.folder), "metrics": dict(found.metrics), "measured": found.measured}
+        print_json(told | {"signature": found.signature})
         return
     if found.metrics:
-        print_table(("on the dev set", "value"), list(found.metrics.items()))
+        title, rows = metrics_table(found.metrics, found.measured, found.survey.dev_pairs)
+        print_table((title, "value"), rows)
         print(f"sacreBLEU {found.signature}")
     say(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
 
@@ -237,7 +254,8 @@ def translate(
         say(f"{work.done:,} texts, {work.seconds:.1f} s, {work.rate}")
         return
     given = texts if source is None else read(source, column)
-    show_translations(translator.translate_stream(given or [], settings), best, json)
+    several = source is not None or len(texts or []) > 1
+    show_translations(translator.translate_stream(given or [], settings), best, several, json)
 
 
 def read(source: str, column: str | None) -> Any:
@@ -247,16 +265,20 @@ def read(source: str, column: str | None) -> Any:
     return read_texts(source, column)
 
 
-def show_translations(found: Any, best: int, json: bool) -> None:
-    """A line for each text, as soon as it is there; several with their scores; or one JSON document."""
+def show_translations(found: Any, best: int, several: bool, json: bool) -> None:
+    """A line for each text, as soon as it is there, or one JSON document.
+
+    With `best` above 1 each line is a score and a translation; where texts are several, their number stands before it.
+    """
     if json:
         print_json([[asdict(option) for option in options] for chunk in found for options in chunk])
         return
     from kinfolk.jobs.translate_file import one_line
 
-    for options in (options for chunk in found for options in chunk):
+    for number, options in enumerate((options for chunk in found for options in chunk), 1):
         for option in options:
-            print(one_line(option.text) if best == 1 else f"{option.score:.4f}\t{one_line(option.text)}")
+            place = f"{number}\t" if several else ""
+            print(("" if best == 1 else f"{place}{option.score:.4f}\t") + one_line(option.text))
 
 
 def show_measured(
@@ -310,7 +332,7 @@ def align(
         alignment_picture(found, output, layer, head)
         say(f"wrote {output}")
     if json:
-        print_json(found.as_json())
+        print_json(found.only(layer, head).as_json())
     elif output is None:
         print_table(
             ("", *map(visible, found.source)),

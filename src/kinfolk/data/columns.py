@@ -85,5 +85,5 @@ def _one(where: str, present: Sequence[str], candidates: list[str], role: str) -
         return candidates[0]
     why = f"{' and '.join(candidates)} could be" if candidates else "no column has a name that says it is"
     listed = first_few(present, most=12) or "none"
-    no_header = "" if candidates else "; a file without a header line needs header="
-    raise DataError(f"{where}: {why} the {role}; the columns are: {listed}; name one with {role}={no_header}")
+    no_header = "" if candidates else "; a file without a header line needs --header"
+    raise DataError(f"{where}: {why} the {role}; the columns are: {listed}; name one with --{role}{no_header}")

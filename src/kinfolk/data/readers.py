@@ -14,6 +14,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
@@ -50,7 +51,7 @@ class Problems:
     def tell(self) -> None:
         """Raise what was noted, if that is more than allowed."""
         if self.count > (self.allowed or 0):
-            limit = "" if self.allowed is None else f"; correct them, or allow more than {self.allowed} (max_bad_rows)"
+            limit = "" if self.allowed is None else "; correct them, or allow more (--max-bad-rows)"
             raise DataError("; ".join(self.found) + limit)
 
     def stop(self, place: int | str, reason: str) -> NoReturn:
@@ -116,7 +117,8 @@ def numbered_rows(
     if kind == ".jsonl":
         return _json_rows(numbered_lines(path, problems), column, problems)
     if kind == ".csv":
-        return _table_rows(_csv_records(escaped_lines(path), problems), column, header, problems)
+        records = _csv_records(escaped_lines(path), problems, may_differ=header is None)
+        return _table_rows(records, column, header, problems)
     return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
 
 
@@ -222,8 +224,13 @@ def _tsv_records(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[s
         yield number, line.split("\t") if line else []
 
 
-def _csv_records(lines: Iterator[tuple[int, str]], problems: Problems) -> Iterator[tuple[int, list[str]]]:
-    """Records with the number of their first line; a quoted field may run over several."""
+def _csv_records(
+    lines: Iterator[tuple[int, str]], problems: Problems, may_differ: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Records with the number of their first line; a quoted field may run over several.
+
+    `may_differ`: spreadsheets of many countries write semicolons, and the header line shows it.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # the module's own 128 KB is less than a long text
     reached = 0
 
@@ -233,7 +240,10 @@ def _csv_records(lines: Iterator[tuple[int, str]], problems: Problems) -> Iterat
             reached = number
             yield f"{line}\n"
 
-    reader = csv.reader(feed(), strict=True)
+    first = next(lines, None)
+    lines = lines if first is None else chain([first], lines)
+    semicolons = may_differ and first is not None and ";" in first[1] and "," not in first[1]
+    reader = csv.reader(feed(), strict=True, delimiter=";" if semicolons else ",")
     while True:
         before = reached
         try:

@@ -21,15 +21,14 @@ class Candidates:
     sums: Tensor  # log-probabilities; minus infinity for what is impossible
     ids: Tensor  # the new token
     parents: Tensor  # which open text of the sentence it continues
-    rows: Tensor  # the same as a row of the batch
 
     def best_of(self, wanted: Tensor, count: int) -> Candidates:
         """The `count` best among those that are wanted."""
         sums, places = self.sums.masked_fill(~wanted, -math.inf).topk(count)
-        return Candidates(sums, *(found.gather(1, places) for found in (self.ids, self.parents, self.rows)))
+        return Candidates(sums, self.ids.gather(1, places), self.parents.gather(1, places))
 
     def keep(self, sentences: Tensor) -> Candidates:
-        return Candidates(*(found[sentences] for found in (self.sums, self.ids, self.parents, self.rows)))
+        return Candidates(self.sums[sentences], self.ids[sentences], self.parents[sentences])
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,6 @@ class Open:
     sums: Tensor  # (sentences, beams): log-probabilities
     last_ids: Tensor  # (sentences, beams): what to feed next
     ids: Tensor  # (sentences, beams, longest): what is written
-    rows: Tensor  # (sentences, beams, longest): in which row of the batch each token was written
 
     @classmethod
     def start(cls, request: Request, beams: int) -> Open:
@@ -50,7 +48,7 @@ class Open:
         sums = torch.full(ids.shape[:2], -math.inf, dtype=torch.float64, device=ids.device)
         sums[:, 0] = 0.0  # all beams begin alike: only one may be continued
         numbers = torch.arange(len(longest), device=ids.device)
-        return cls(numbers, longest, sums, first.unsqueeze(1).expand(-1, beams), ids, torch.zeros_like(ids))
+        return cls(numbers, longest, sums, first.unsqueeze(1).expand(-1, beams), ids)
 
     def candidates(self, scores: Tensor, request: Request, length: int) -> Candidates:
         """The best continuations of each sentence by token number `length`.
@@ -60,26 +58,24 @@ class Open:
         """
         sentences, beams = self.sums.shape
         wanted = 2 * beams if beams > 1 else 1
-        likely = request.rules.apply(scores, length, (self.longest == length).repeat_interleave(beams))
+        likely = request.rules.apply(scores, (self.longest == length).repeat_interleave(beams))
         best, ids = likely.topk(min(wanted, likely.shape[1]))  # (rows, few)
         few = best.shape[1]
         sums = best.double() + self.sums.view(-1, 1)
         sums, places = sums.view(sentences, beams * few).topk(wanted)
         require_finite(sums[:, 0])
-        parents = places // few
-        rows = parents + beams * torch.arange(sentences, device=ids.device).unsqueeze(1)
-        return Candidates(sums, ids.view(sentences, -1).gather(1, places), parents, rows)
+        return Candidates(sums, ids.view(sentences, -1).gather(1, places), places // few)
 
     def keep(self, stays: Tensor) -> Open:
-        fields = (self.sentences, self.longest, self.sums, self.last_ids, self.ids, self.rows)
+        fields = (self.sentences, self.longest, self.sums, self.last_ids, self.ids)
         return Open(*(found[stays] for found in fields))
 
     def extend(self, going: Candidates, length: int) -> Open:
         """The open texts after token number `length`."""
         own = torch.arange(len(going.ids), device=going.ids.device).unsqueeze(1)
-        ids, rows = self.ids[own, going.parents], self.rows[own, going.parents]
-        ids[:, :, length - 1], rows[:, :, length - 1] = going.ids, going.rows
-        return Open(self.sentences, self.longest, going.sums, going.ids, ids, rows)
+        ids = self.ids[own, going.parents]
+        ids[:, :, length - 1] = going.ids
+        return Open(self.sentences, self.longest, going.sums, going.ids, ids)
 
 
 @dataclass(frozen=True)
@@ -87,18 +83,16 @@ class _Text:
     score: float
     log_probability: float
     ids: list[int]
-    rows: list[int]
 
 
 class Finished:
     """The best finished texts of each sentence of a request, at most `kept` of each."""
 
     def __init__(self, request: Request, kept: int):
-        self.request = request
+        self.end = request.rules.end
         sentences, device = len(request.longest), request.source.ids.device
         self.scores = torch.full((sentences, kept), -math.inf, dtype=torch.float64, device=device)  # best first
         self.texts: list[list[_Text]] = [[] for _ in range(sentences)]
-        self.looks: list[Tensor] = []  # attention of each step, where it is asked for
 
     def add(self, found: Open, candidates: Candidates, ended: Tensor, penalty: float, length: int) -> Tensor:
         """Note the first candidates of each sentence where `ended`; the worst score kept of each sentence.
@@ -113,8 +107,7 @@ class Finished:
         if len(own):
             parents = candidates.parents[own, places]
             ids = torch.cat([found.ids[own, parents, : length - 1], candidates.ids[own, places].unsqueeze(1)], 1)
-            rows = torch.cat([found.rows[own, parents, : length - 1], candidates.rows[own, places].unsqueeze(1)], 1)
-            values = (scores[own, places], sums[own, places], ids, rows)
+            values = (scores[own, places], sums[own, places], ids)
             noted = zip(found.sentences[own].tolist(), *(value.tolist() for value in values), strict=True)
             for sentence, *text in noted:
                 self.texts[sentence].append(_Text(*text))
@@ -123,14 +116,8 @@ class Finished:
     def results(self, best: int) -> list[list[Written]]:
         """The `best` texts of each sentence, best first."""
         ranked = (sorted(texts, key=lambda text: -text.score)[:best] for texts in self.texts)
-        return [[self._written(number, text) for text in texts] for number, texts in enumerate(ranked)]
+        return [[self._written(text) for text in texts] for texts in ranked]
 
-    def _written(self, sentence: int, text: _Text) -> Written:
-        finished = text.ids[-1] == self.request.rules.end
-        length = len(text.ids) - finished
-        attention = None
-        if self.request.attention:
-            own = self.request.source.layout.lengths[sentence]
-            looks = [look[row, :own] for look, row in zip(self.looks, text.rows[:length], strict=False)]
-            attention = torch.stack(looks) if looks else torch.zeros(0, own, device=self.request.source.ids.device)
-        return Written(text.ids[:length], text.score, text.log_probability, finished, attention)
+    def _written(self, text: _Text) -> Written:
+        finished = text.ids[-1] == self.end
+        return Written(text.ids[: len(text.ids) - finished], text.score, text.log_probability, finished)

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from kinfolk.errors import InputError, choose
 from kinfolk.generate.beams import Finished, Open
-from kinfolk.generate.writing import Request, Written, one_by_one, start
+from kinfolk.generate.writing import Request, Written, one_by_one
 from kinfolk.parts.state import StepModel
 
 PENALTIES = ("gnmt", "power")
@@ -99,12 +99,10 @@ def beam(model: StepModel[Any], request: Request, options: Beam | None = None) -
     finished = Finished(request, options.kept)
     if not request.longest:
         return []
-    state, texts = start(model, request, options.beams), Open.start(request, options.beams)
+    state, texts = model.start(request.source, options.beams), Open.start(request, options.beams)
     for length in range(1, max(request.longest) + 1):
         scores, state = model.step(texts.last_ids.flatten(), state)
         request.rules.check(scores.shape[1])
-        if request.attention:
-            finished.looks.append(state.attention)
         candidates = texts.candidates(scores, request, length)
         ended = (candidates.ids == request.rules.end) | (texts.longest == length).unsqueeze(1)
         worst = finished.add(texts, candidates, ended[:, : options.beams], options.penalty.of(length), length)

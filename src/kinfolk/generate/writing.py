@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,34 +22,17 @@ from kinfolk.parts.tokens import Tokens
 Choose = Callable[[Tensor, Tensor, int], Tensor]
 
 
-@runtime_checkable
-class Watchable(Protocol):
-    """The hook for attention: a state that can show where its model looks.
-
-    After each step of a `watched` state, `attention` (rows, source positions) says how much each row looked at each
-    token of its source, in a tensor that later steps leave alone. Sources are padded to the longest of the batch; what
-    stands behind a source's end is ignored.
-    """
-
-    @property
-    def attention(self) -> Tensor | None: ...
-
-    def watched(self) -> Self: ...
-
-
 @dataclass(frozen=True)
 class Rules:
     """What a text obeys.
 
-    `end` ends it and is not part of it. Tokens in `never` are not written, nor is the end before `shortest` tokens
-    stand there; what is forbidden is passed over, and the log-probabilities of the others stay the model's own. A text
-    that reaches its greatest length is cut there, unless `forced_end` gives the last place to the end token, free of
-    charge (transformers' forced_eos_token_id).
+    `end` ends it and is not part of it. Tokens in `never` are not written: they are passed over, and the
+    log-probabilities of the others stay the model's own. A text that reaches its greatest length is cut there, unless
+    `forced_end` gives the last place to the end token, free of charge (transformers' forced_eos_token_id).
     """
 
     end: int
     never: tuple[int, ...] = ()
-    shortest: int = 0
     forced_end: bool = False
 
     def check(self, vocabulary: int) -> None:
@@ -60,8 +43,8 @@ class Rules:
         if len({self.end, *self.never}) == vocabulary:
             raise InputError(f"all {vocabulary} tokens of the vocabulary are forbidden; leave one that may be written")
 
-    def apply(self, scores: Tensor, length: int, last: Tensor) -> Tensor:
-        """Scores (rows, vocabulary) -> log-probabilities of token number `length`; `last` (rows,) marks last places.
+    def apply(self, scores: Tensor, last: Tensor) -> Tensor:
+        """Scores (rows, vocabulary) -> log-probabilities of the next token; `last` (rows,) marks last places.
 
         What is forbidden has minus infinity. At least float32, whatever the model computes in.
         """
@@ -69,8 +52,6 @@ class Rules:
         found = scores.log_softmax(-1, dtype=exact)
         if self.never:
             found.index_fill_(1, torch.tensor(self.never, device=found.device), -math.inf)
-        if length <= self.shortest:
-            found[:, self.end] = -math.inf
         if self.forced_end:
             found[last] = -math.inf
             found[last, self.end] = 0.0
@@ -82,15 +63,13 @@ class Written:
     """A text as ids, without the end token.
 
     `log_probability` is the model's, the end token included; `score` is what the search ranked by (elsewhere the same).
-    `finished` is false for a text that was cut at its greatest length. `attention` (ids, source positions), if asked
-    for, says where the model looked when it wrote each id.
+    `finished` is false for a text that was cut at its greatest length.
     """
 
     ids: list[int]
     score: float
     log_probability: float
     finished: bool
-    attention: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +84,6 @@ class Request:
     begin: int | Sequence[int]
     longest: Sequence[int]
     rules: Rules
-    attention: bool = False
 
     def __post_init__(self) -> None:
         sentences = self.source.layout.sequences
@@ -122,58 +100,34 @@ class Request:
         return torch.tensor(numbers, dtype=torch.long, device=self.source.ids.device)
 
 
-def start(model: StepModel[Any], request: Request, beams: int) -> Any:
-    """The state before the first step, watched if attention is asked for."""
-    state = model.start(request.source, beams)
-    if not request.attention:
-        return state
-    if not isinstance(state, Watchable):
-        raise InputError("this model has no attention to its source to show; ask without attention")
-    return state.watched()
-
-
 def one_by_one(model: StepModel[Any], request: Request, choose: Choose) -> list[Written]:
     """Write one text per sentence; `choose` picks the next token of each row."""
     rules, ids, longest = request.rules, request.tensor(request.begins), request.tensor(request.longest)
     alive = torch.arange(len(longest), device=ids.device)
     written = ids.new_zeros(len(longest), max(request.longest, default=0))
     sums = torch.zeros(len(longest), dtype=torch.float64, device=ids.device)
-    lengths, finished, looks = torch.zeros_like(longest), torch.zeros_like(longest, dtype=torch.bool), []
-    state = start(model, request, 1) if len(longest) else None
+    lengths, finished = torch.zeros_like(longest), torch.zeros_like(longest, dtype=torch.bool)
+    state = model.start(request.source, 1) if len(longest) else None
     for length in range(1, written.shape[1] + 1):
         scores, state = model.step(ids, state)
         rules.check(scores.shape[1])
         last = longest[alive] == length
-        likely = rules.apply(scores, length, last)
+        likely = rules.apply(scores, last)
         ids = choose(likely, alive, length)
         gains = likely.gather(1, ids.unsqueeze(1)).squeeze(1)
         require_finite(gains)
         sums[alive] += gains.double()
         written[alive, length - 1], lengths[alive], finished[alive] = ids, length, ids == rules.end
-        if request.attention:
-            looks.append((alive, state.attention))
         stays = (~(last | (ids == rules.end))).nonzero().squeeze(1)
         if not len(stays):
             break
         if len(stays) < len(alive):
             alive, ids, state = alive[stays], ids[stays], state.keep(stays)
     texts = zip(written.tolist(), lengths.tolist(), finished.tolist(), sums.tolist(), strict=True)
-    return [
-        Written(row[: length - ended], total, total, ended, _own_looks(request, looks, number, length - ended))
-        for number, (row, length, ended, total) in enumerate(texts)
-    ]
+    return [Written(row[: length - ended], total, total, ended) for row, length, ended, total in texts]
 
 
 def require_finite(log_probabilities: Tensor) -> None:
     """Refuse to go on where even the best continuation is impossible or not a number."""
     if not bool((log_probabilities > -math.inf).all()):
         raise WeightsError("the model's scores are not finite numbers; its weights are damaged or do not fit")
-
-
-def _own_looks(request: Request, looks: list[tuple[Tensor, Tensor]], number: int, length: int) -> Tensor | None:
-    """The attention of one sentence: (length, source positions)."""
-    if not request.attention:
-        return None
-    own = request.source.layout.lengths[number]
-    rows = [seen[alive == number][0, :own] for alive, seen in looks[:length]]
-    return torch.stack(rows) if rows else torch.zeros(0, own, device=request.source.ids.device)

@@ -139,6 +139,9 @@ def metrics_told(account: Account) -> str:
         summary = over_seeds(account.by_seed)
         rows = {name: [*values, *summary[name]] for name, values in rows.items()}
     chosen = "The model was chosen by the first of them, so they are slightly too good."
+    limits = [name for name in ("thresholds", "null_threshold") if getattr(account.task, name, None) is not None]
+    if limits:
+        chosen = "The model and its thresholds were chosen on the same data, so they are too good."
     return table(header, [(name.replace("_", " "), *values) for name, values in rows.items()]) + f"\n\n{chosen}"
 
 

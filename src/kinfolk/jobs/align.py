@@ -49,14 +49,21 @@ class Alignment:
     def matrix(self, layer: int | None = None, head: int | None = None) -> np.ndarray:
         """(target, source) of one layer and head, both counted from 1; without `head` the mean over the heads.
 
-        Without `layer` it is the last but one, which follows the words most closely (Garg et al. 2019).
+        Without both it is the layer before the last, which follows the words most closely (Garg et al. 2019).
         """
+        chosen = self.only(layer, head).weights
+        found: np.ndarray = chosen[usual_layer(len(chosen))].mean(0)
+        return found
+
+    def only(self, layer: int | None = None, head: int | None = None) -> Alignment:
+        """The same with the weights of one layer, or of one head of it, both counted from 1."""
         for name, number, most in (("layer", layer, self.layers), ("head", head, self.heads)):
             if number is not None and not 1 <= number <= most:
                 raise InputError(f"{name}={number}: the model has {most}, counted from 1")
-        chosen = self.weights[usual_layer(self.layers) if layer is None else layer - 1]
-        found: np.ndarray = chosen.mean(0) if head is None else chosen[head - 1]
-        return found
+        if head is not None and layer is None and self.layers > 1:
+            raise InputError(f"head={head}: say of which of the {self.layers} layers")
+        layers, heads = (slice(None) if number is None else slice(number - 1, number) for number in (layer, head))
+        return replace(self, weights=self.weights[layers, heads])
 
     def words(self) -> Alignment:
         """The same with pieces joined to words."""
@@ -87,7 +94,7 @@ class Alignment:
             "target": self.target,
             "source_offsets": self.source_offsets,
             "target_offsets": self.target_offsets,
-            "weights": self.weights.round(6).tolist(),
+            "weights": self.weights.astype(np.float64).round(6).tolist(),
         }
 
 
@@ -108,15 +115,20 @@ def align(model: Any, tokenizer: Any, source: str, target: str) -> Alignment:
 
 def attention(model: Any, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[np.ndarray]:
     """Of each pair (layers, heads, target tokens, source tokens); targets end with their end token."""
+    require_attention(model)
     start = model.config.start_id
     shifted = [[start, *target[:-1]] for target in targets]
     trace = PairTrace(hidden=False)
     with torch.inference_mode():
         model(pack(sources, device=model.device), pack(shifted, device=model.device), trace)
     layers = trace.across.weights
-    if not layers:
-        raise MissingHeadError("this model has no attention to its source, so nothing says which words belong together")
     return [np.stack([layer[pair].float().cpu().numpy() for layer in layers]) for pair in range(len(sources))]
+
+
+def require_attention(model: Any) -> None:
+    """Refuse a model that does not look at its source while it writes."""
+    if not model.attends:
+        raise MissingHeadError("this model has no attention to its source, so nothing says which words belong together")
 
 
 def named(text: str, offsets: Sequence[Offset]) -> list[str]:

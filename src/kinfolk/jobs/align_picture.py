@@ -53,11 +53,9 @@ def _panels(found: Alignment, layer: int | None, head: int | None) -> dict[str, 
     """Titles and matrices."""
     if layer is None and head is None and found.layers > 1:
         return {f"layer {number}": found.matrix(number) for number in range(1, found.layers + 1)}
-    if layer is None and found.layers > 1:
-        raise InputError(f"head={head}: say of which of the {found.layers} layers")
     title = "" if found.layers == 1 else f"layer {layer}"
     title += "" if head is None else f"{', ' if title else ''}head {head}"
-    return {title: found.matrix(layer or 1, head)}
+    return {title: found.matrix(layer, head)}
 
 
 def _panel_size(source: list[str], target: list[str]) -> tuple[float, float]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.data.batching import chunks, token_batches
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, kind_of
 from kinfolk.jobs.layers import LayerChoice
 from kinfolk.jobs.windows import CutCount, Piece, pieces
 from kinfolk.models.model import Model
@@ -101,7 +101,7 @@ def _ahead(
 def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:
     pair = isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
     if not (isinstance(text, str) or pair):
-        kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else f"a {type(text).__name__}"
+        kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else kind_of(text)
         raise InputError(f"text {number} is {kind} ({str(text)[:40]!r}); expected a string, or a tuple of two")
     if settings.lowercase:
         text = text.lower() if isinstance(text, str) else (text[0].lower(), text[1].lower())

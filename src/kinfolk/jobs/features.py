@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from kinfolk.errors import InputError, choose
+from kinfolk.errors import InputError, choose, first_few
 from kinfolk.jobs.feature_cache import KINDS, Features, features_of
 from kinfolk.jobs.feature_model import FeatureModel, fresh_readout, scaled
-from kinfolk.jobs.finetune import Finetuned, Job, Result, Source, Watcher, finetune
+from kinfolk.jobs.job import Job, Result, Watcher
 from kinfolk.jobs.layers import NAMES, choose_layers
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.task import Task
@@ -31,6 +31,7 @@ from kinfolk.models.model import EncoderConfig, Model
 from kinfolk.parts.readout import POOLS, ReadoutConfig
 from kinfolk.training.distributed import world
 from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.runs import Run
 from kinfolk.training.trainer import TrainSettings
 
 MIX = "mix"
@@ -38,6 +39,7 @@ TEXT_HEADS = ("linear", "bilstm", "logistic")
 TAG_HEADS = ("linear", "linear-crf", "bilstm", "bilstm-crf")
 TASKS = {"tag": TAG_HEADS, "classify": TEXT_HEADS, "multilabel": TEXT_HEADS[:2], "regress": TEXT_HEADS[:2]}
 LSTM_LAYERS = 2
+OF_LAYERS = ("freeze", "layer_decay", "thaw")  # settings of a training that changes an encoder
 # From a few tries, one seed each, on 2,100 sentences of CoNLL-2003 with all-MiniLM-L6-v2 (sum_last_4, BiLSTM);
 # dev F1 with batches of 32 was .75, .79, .81, .81 at 1e-3, 2e-3, 5e-3, 1e-2; with 16 it was .82 at 2e-3 and at 4e-3.
 SETTINGS = TrainSettings(epochs=6.0, batch_size=16, schedule="cosine", optimiser=OptimiserSettings(rate=4e-3))
@@ -61,7 +63,7 @@ class Reading:
         if isinstance(self.layers, str):
             choose("layers", self.layers, (*NAMES, MIX))
         if self.head == "logistic" and self.layers == MIX:
-            raise InputError('the logistic head is solved, not trained, so it cannot learn a mix; use head="linear"')
+            raise InputError("the logistic head is solved, not trained, so it cannot learn a mix; freeze below linear")
 
     def config(self, encoder: EncoderConfig, task: Task) -> ReadoutConfig:
         """The readout for a task on an encoder."""
@@ -79,8 +81,13 @@ class Reading:
             recurrent=LSTM_LAYERS if self.head.startswith("bilstm") else 0,
             hidden=self.hidden,
             dropout=0.0 if self.solved else self.dropout,
-            crf=self.head.endswith("-crf"),
+            crf=self.crf,
         )
+
+    @property
+    def crf(self) -> bool:
+        """Is there a random field over the tags?"""
+        return self.head.endswith("-crf")
 
     @property
     def solved(self) -> bool:
@@ -88,68 +95,31 @@ class Reading:
         return self.head == "logistic"
 
 
-def fit_features(
-    model: str | Path | Encoder,
-    train: Source,
-    output: str | Path,
-    dev: Source | None = None,
-    task: str = "tag",
-    layers: str | Sequence[int] = MIX,
-    head: str | None = None,
-    pool: str = "mean",
-    hidden: int = 128,
-    dropout: float = 0.3,
-    kind: str = "float16",
-    cache: str | Path | None = None,
-    text: str | None = None,
-    pair: str | None = None,
-    label: str | None = None,
-    header: Sequence[str] | None = None,
-    class_weights: str | Mapping[str, float] | None = None,
-    window: int | None = None,
-    stride: int | None = None,
-    max_bad_rows: int = 0,
-    seeds: int = 1,
-    device: str = "auto",
-    settings: TrainSettings | None = None,
-    watcher: Watcher | None = None,
-    report: bool = True,
-) -> Finetuned:
-    """Train a head on the features of a frozen encoder; `output/model` then tags or classifies like any other model.
-
-    `task` is tag, classify, multilabel or regress. `layers` is "mix", or what `embed` takes: "first", "last",
-    "second_to_last", "sum_last_4", "concat_last_4", "sum_all", or numbers. `head` is linear, bilstm, linear-crf or
-    bilstm-crf for tags (bilstm if not given), linear, bilstm or logistic for texts (linear if not given). `cache` is a
-    folder of features for several calls; without it they lie in `output/features`. The other arguments are those of
-    `kinfolk.finetune`.
-    """
-    heads = TASKS[choose("task", task, TASKS)]
-    chosen = choose("head", head or ("bilstm" if task == "tag" else "linear"), heads)
-    reading = Reading(layers, chosen, pool, hidden, dropout, kind, None if cache is None else Path(cache))
-    if reading.solved and seeds > 1:
-        raise InputError("the logistic head has one answer, whatever the seed; use seeds=1")
-    return finetune(
-        model,
-        train,
-        output,
-        dev=dev,
-        task=task,
-        text=text,
-        pair=pair,
-        label=label,
-        header=header,
-        class_weights=class_weights,
-        crf=chosen.endswith("-crf"),
-        window=window,
-        stride=stride,
-        max_bad_rows=max_bad_rows,
-        seeds=seeds,
-        device=device,
-        settings=settings or SETTINGS,
-        watcher=watcher,
-        report=report,
-        job=partial(FeatureJob, reading=reading),
-    )
+def reading_for(
+    task: str,
+    frozen: str | Reading | None,
+    layers: str | Sequence[int] | None,
+    seeds: int,
+    training: Collection[str],
+) -> Reading | None:
+    """What `finetune` reads of a frozen encoder, if one is frozen; what has no meaning beside it is refused."""
+    if frozen is None:
+        if layers is not None:
+            raise InputError("layers are chosen for a frozen encoder; say frozen as well, such as linear")
+        return None
+    heads = TASKS[choose("task of a frozen encoder", task, TASKS)]
+    if isinstance(frozen, str):
+        usual = "last" if frozen == "logistic" else MIX
+        frozen = Reading(usual if layers is None else layers, frozen)
+    elif layers is not None:
+        raise InputError("say the layers in the Reading")
+    choose("frozen", frozen.head, heads)
+    named = ["seeds"] * (seeds > 1) + sorted({*training} - {"seed"})
+    idle = named if frozen.solved else [name for name in named if name in OF_LAYERS]
+    if idle:
+        what = "the logistic head is solved, not trained" if frozen.solved else "no layer of a frozen encoder learns"
+        raise InputError(f"{what}, so {first_few(idle)} would have no meaning")
+    return frozen
 
 
 class FeatureJob(Job):
@@ -219,4 +189,7 @@ class FeatureJob(Job):
             output.bias.copy_(torch.from_numpy(found.bias))
         judged = self.judge(self.task, model)
         log = [{"step": 1, "loss": found.loss, "rate": 0.0, "epoch": 0, "metrics": judged.metrics}]
+        run = Run.open(self.folder, self.description(self.settings, model))
+        world().lead(lambda: run.log(log[0]))
+        run.close()
         return Result(model, self.task, judged, found.notes, log, time.monotonic() - begun)

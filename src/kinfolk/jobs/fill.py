@@ -60,21 +60,26 @@ def fill_masks(
     """For each mask of the text, from left to right, its best guesses; other masks stay masked meanwhile."""
     if not isinstance(text, str) or isinstance(words, str):
         raise InputError("fill takes one text, and words as a list")
+    given = None if words is None else list(words)
+    if given == []:
+        raise InputError("words is an empty list: give words to rank, or leave it out")
     ids = _checked(model, tokenizer, text, top, pieces)
     places = [place for place, number in enumerate(ids) if number == tokenizer.mask_id]
     found = []
     for number, place in enumerate(places):
         filler = _Filler(model, tokenizer, ids, place, context)
-        if words is not None:
-            guesses = [filler.score(_word_pieces(tokenizer, word, filler.starts_text)) for word in words]
+        if given is not None:
+            guesses = [filler.score(_word_pieces(tokenizer, word, filler.starts_text)) for word in given]
         else:
             guesses = [guess for count in range(1, pieces + 1) for guess in filler.search(count, top, whole=pieces > 1)]
         ranked = sorted(guesses, key=lambda guess: -guess.score)
-        found.append([_filled(tokenizer, text, number, guess) for guess in (ranked if words else ranked[:top])])
+        found.append([_filled(tokenizer, text, number, guess) for guess in (ranked[:top] if given is None else ranked)])
     return found
 
 
 def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: int) -> list[int]:
+    if "masked_lm" not in model.family.heads:
+        raise MissingHeadError(f"{model.family.title} has no masked-LM head, so it cannot fill masks")
     if "masked_lm" not in model.heads:
         raise MissingHeadError(
             "this checkpoint has no masked-LM head, so it cannot fill masks; load one that was saved with it "

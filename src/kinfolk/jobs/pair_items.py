@@ -54,6 +54,7 @@ class PairSurvey:
     dev_pairs: int
     model: str
     parameters: int
+    started: int  # of these, that begin as a language model's
     vocabulary: str
     source_tokens: tuple[int, int]  # median and longest
     target_tokens: tuple[int, int]
@@ -63,12 +64,13 @@ class PairSurvey:
 
     def __str__(self) -> str:
         (source, longest_source), (target, longest_target) = self.source_tokens, self.target_tokens
+        new = f"{self.started:,} of them from a language model" if self.started else "all of them new"
         lines = [
             f"pairs       {self.pairs:,} to train on, {self.dev_pairs:,} for dev",
             f"vocabulary  {self.vocabulary}, {self.unknown:.2%} of the target tokens unknown",
             f"tokens      source median {source:,}, longest {longest_source:,}; "
             f"target median {target:,}, longest {longest_target:,}",
-            f"model       {self.model}, {self.parameters:,} weights, all of them new",
+            f"model       {self.model}, {self.parameters:,} weights, {new}",
         ]
         if self.shared:
             lines.append(f"warning     {self.shared:,} dev pairs have a source that is trained on too")
@@ -76,9 +78,9 @@ class PairSurvey:
 
 
 def survey_pairs(
-    learned: PairItems, held: PairItems, tokenizer: PairTokenizer, vocabulary: str, model: str, parameters: int
+    learned: PairItems, held: PairItems, tokenizer: PairTokenizer, vocabulary: str, model: str, weights: tuple[int, int]
 ) -> PairSurvey:
-    """Look through the pairs that will be used."""
+    """Look through the pairs that will be used; `weights` are all of the model, and those from a language model."""
     if not learned.items:
         raise DataError("no pair is left to train on: " + "; ".join(_left_out(learned, "")))
     sources = [len(item.ids) for item in learned.items]
@@ -89,7 +91,8 @@ def survey_pairs(
         pairs=len(learned.items),
         dev_pairs=len(held.items),
         model=model,
-        parameters=parameters,
+        parameters=weights[0],
+        started=weights[1],
         vocabulary=vocabulary,
         source_tokens=(int(median(sources)), max(sources)),
         target_tokens=(int(median(targets)), max(targets)),

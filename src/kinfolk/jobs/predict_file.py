@@ -32,7 +32,7 @@ def predict_file(
     max_bad_rows: int = 0,
     report: Callable[[int], None] = lambda done: None,
 ) -> Predicted:
-    """Write every row of `source` with the columns label and probability (labels, or value) added."""
+    """Write every row of `source` with the columns label and probability (labels and probabilities, or value) added."""
     text_task(encoder)  # a model without one is refused before the file is looked through
     inputs = Inputs(source, _placed, text, pair, header, max_bad_rows)
     cut = CutCount()
@@ -60,5 +60,9 @@ def _added(found: Prediction) -> Row:
     if found.value is not None:
         return {"value": round(found.value, 6)}
     if found.labels is not None:
-        return {"labels": "|".join(found.labels)}
+        chances = found.probabilities or {}
+        return {
+            "labels": "|".join(found.labels),
+            "probabilities": "|".join(f"{chances[label]:.6g}" for label in found.labels),
+        }
     return {"label": found.label, "probability": round(found.probability or 0.0, 6)}

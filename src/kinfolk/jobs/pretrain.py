@@ -21,10 +21,11 @@ import numpy as np
 
 from kinfolk.data.readers import read_texts
 from kinfolk.errors import DataError, InputError, choose
-from kinfolk.jobs.finetune import content_hash, refuse_finished
+from kinfolk.jobs.job import content_hash, refuse_finished
 from kinfolk.jobs.language_model import token_stream
 from kinfolk.jobs.loaded import Encoder, pick_device
 from kinfolk.jobs.pretrain_report import PretrainAccount, pretrain_card, write_pretrain_report
+from kinfolk.jobs.vocabulary import KIND, SIZE, in_the_users_words
 from kinfolk.models.recurrent_lm import PRESETS, RecurrentLmConfig
 from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, fresh_lm
 from kinfolk.objectives.next_token import Lanes, NextToken, perplexity
@@ -98,8 +99,8 @@ def pretrain(
     dev: Source | None = None,
     size: str = "small",
     changes: Mapping[str, Any] | None = None,
-    vocabulary: int = 8_000,
-    vocabulary_kind: str = "bpe",
+    vocabulary: int = SIZE,
+    vocabulary_kind: str = KIND,
     lowercase: bool = False,
     tokenizer: Tokenizer | None = None,
     lanes: int = 32,
@@ -122,10 +123,11 @@ def pretrain(
     choose("kind", kind, KINDS)
     choose("size", size, SIZES)
     watcher = watcher if watcher is not None and here.leads else PretrainWatcher()
-    settings = TrainSettings.make(**(USUAL | training))
+    settings = TrainSettings().but(**(USUAL | training))
     refuse_finished(output)
     learned, held = _texts(corpus, dev, column)
-    words = tokenizer or learn(vocabulary_kind, learned, vocabulary, lowercase, ROLES)
+    with in_the_users_words():
+        words = tokenizer or learn(vocabulary_kind, learned, vocabulary, lowercase, ROLES)
     config = _config(kind, size, words, changes or {})
     streams = [token_stream(words, side, config.end_id) for side in (learned, held)]
     model = fresh_lm(config, settings.seed).to(place)

@@ -8,11 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.choices import read_choices
+from kinfolk.data.columns import LABELS
 from kinfolk.data.conll import read_conll, read_slots
-from kinfolk.data.examples import Example, ReadResult
+from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
 from kinfolk.data.labelled import read_examples
+from kinfolk.data.parquet import PARQUET
+from kinfolk.data.readers import TABLES, Problems, numbered_rows
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import InputError, choose
+
+CLASS = "classify"
+FORMS = {Sentence: "tag", Question: "answer", Choice: "choose"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,34 @@ class Columns:
 def read_for(kind: str, source: str | Path, columns: Columns, max_bad_rows: int = 0) -> ReadResult[Any]:
     """The labelled examples of a file, or of a folder with seq.in, seq.out and label."""
     return READERS[choose("task", kind, READERS)](kind, Path(source), columns, max_bad_rows)
+
+
+def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> str:
+    """The task that data pose by their form; what could be several is classify. regress is never guessed.
+
+    SQuAD's .json asks questions, a CoNLL file has tags; in a .jsonl file the first row tells options to choose from or
+    a list of labels.
+    """
+    if not isinstance(source, str | Path):
+        first = next(iter(source), None)
+        if isinstance(first, Example) and isinstance(first.label, tuple):
+            return "multilabel"
+        return next((task for kind, task in FORMS.items() if isinstance(first, kind)), CLASS)
+    path = Path(source)
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        return "answer"
+    if suffix == ".jsonl":
+        return _json_task(path, columns)
+    return CLASS if path.is_dir() or suffix in (*TABLES, PARQUET) else "tag"
+
+
+def _json_task(path: Path, columns: Columns) -> str:
+    _, row = next(numbered_rows(path, Problems(str(path))), (0, {}))
+    if "options" in row or "ending0" in row:
+        return "choose"
+    labels = [columns.label] if columns.label is not None else [name for name in row if name.lower() in LABELS]
+    return "multilabel" if any(isinstance(row.get(name), list) for name in labels) else CLASS
 
 
 def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:

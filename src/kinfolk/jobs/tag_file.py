@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from kinfolk.data.batching import chunks
@@ -28,6 +29,9 @@ from kinfolk.jobs.tagged import Entity, Tagged
 from kinfolk.machine import give_back
 
 
+LOOKED_AT = 200  # lines of a .txt file that tell whether it is CoNLL
+
+
 def tag_file(
     encoder: Encoder,
     source: str | Path,
@@ -40,12 +44,12 @@ def tag_file(
     """Tag every text or sentence of `source`; how many there were.
 
     Standard input and names that end in .txt, .csv, .tsv, .jsonl or .parquet are read as texts (`text` names the
-    column, `header` all of them), others as CoNLL. `words` is the column of a CoNLL file's words, 0 the first, and says
-    that the file is one.
+    column, `header` all of them), others as CoNLL, and so is a .txt file whose lines end in the model's tags. `words`
+    is the column of a CoNLL file's words, 0 the first, and says that the file is one.
     """
     suffix = Path(output).suffix.lower()
     labels = tag_task(encoder).labels  # a model without tags is refused before the file is looked through
-    if words is None and (str(source) == STDIN or Path(source).suffix.lower() in (".txt", *TABLES, PARQUET)):
+    if words is None and _has_texts(source, labels):
         if suffix != ".jsonl":
             raise InputError(f"{output}: the entities of texts are written to a file that ends in .jsonl")
         plain = detect_scheme((label,) for label in labels) == PLAIN
@@ -59,6 +63,20 @@ def tag_file(
     if suffix in (".csv", ".jsonl", PARQUET):
         raise InputError(f"{output}: a CoNLL file keeps its form; give the output another ending than {suffix}")
     return _tag_conll(encoder, source, Path(output), words or 0, report)
+
+
+def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
+    if str(source) == STDIN:
+        return True
+    suffix = Path(source).suffix.lower()
+    return suffix in (*TABLES, PARQUET) or (suffix == ".txt" and not _looks_tagged(source, labels))
+
+
+def _looks_tagged(path: str | Path, labels: Sequence[str]) -> bool:
+    """Do the first lines have columns, the last of them a tag that the model knows?"""
+    lines = (columns_of(line) for _, line in islice(escaped_lines(path), LOOKED_AT))
+    rows = [row for row in lines if row]
+    return bool(rows) and all(len(row) > 1 and row[-1] in labels for row in rows)
 
 
 def _entities(found: Tagged) -> Row:

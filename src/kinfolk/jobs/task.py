@@ -54,11 +54,15 @@ class Windows:
     window: int | None = None
     stride: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise InputError(f"window={self.window} is not a number of tokens; use 1 or more")
+
     def size(self, context: int) -> int:
         """Tokens of a window, for a model that reads `context` at once."""
         if self.window is not None and self.window > context:
             raise InputError(f"window={self.window} is more than the {context} tokens that the model reads at once")
-        return self.window or context
+        return context if self.window is None else self.window
 
     def to_public(self) -> dict[str, Any]:
         """What config.json keeps of it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from kinfolk.data.examples import Example
+from kinfolk.data.readers import MOST_PROBLEMS
 from kinfolk.errors import ConfigError, InputError, choose, first_few
 from kinfolk.jobs.scoring import ScoredItems, score, text_items
 from kinfolk.jobs.task import WHOLE, Judged, Mistake, TaskOptions, Windows, label_names, label_tables
@@ -74,9 +76,8 @@ class TextTask:
         """The task that examples pose; labels in alphabetical (numbers: numerical) order."""
         choose("task", kind, KINDS)
         options.refuse(kind, "crf")
-        if kind != "classify":
-            options.refuse(kind, "class_weights")
         if kind == "regress":
+            options.refuse(kind, "class_weights")
             numbers = np.array([example.label for example in examples], dtype=np.float64)
             spread = float(numbers.std()) or 1.0
             return cls(kind, ("value",), options.windows, middle=float(numbers.mean()), spread=spread)
@@ -84,8 +85,13 @@ class TextTask:
         names = tuple(sorted(counts, key=_label_order))
         if kind == "classify" and len(names) < 2:
             raise InputError(f"there is only one class in the training data ({first_few(names)}); nothing to learn")
-        wanted = options.class_weights
-        weights = None if wanted is None else class_weight_list(wanted, names, counts)
+        weights = None
+        if options.class_weights is not None:
+            # "balanced": classes share the weight of all texts; a label's yes weighs as much as its no.
+            even = {name: len(examples) / (len(names) * counts[name]) for name in names}
+            if kind == "multilabel":
+                even = {name: max(1, len(examples) - counts[name]) / counts[name] for name in names}
+            weights = class_weight_list(options.class_weights, names, even)
         return cls(kind, names, options.windows, weights)
 
     def objective(self, model: Model) -> Objective:
@@ -94,18 +100,18 @@ class TextTask:
         if self.kind == "regress":
             return Regress(segments)
         if self.kind == "multilabel":
-            return MultiLabel(segments, labels=len(self.labels))
+            return MultiLabel(segments, labels=len(self.labels), weights=self.weights)
         return Classify(segments, weights=self.weights)
 
     def targets(self, examples: Sequence[Example]) -> list[Any]:
-        """Labels as numbers; a label that training did not see is an error that names its row."""
+        """Labels as numbers; labels that training did not see are an error that names the first rows."""
         if self.kind == "regress":
             return [example.label for example in examples]
         numbers = {label: number for number, label in enumerate(self.labels)}
-        for example in examples:
-            for label in _labels(example):
-                if label not in numbers:
-                    raise InputError(f"{example.where}: the label {label!r} does not occur in the training data")
+        unknown = [(item.where, label) for item in examples for label in _labels(item) if label not in numbers]
+        if unknown:
+            told = [f"{where}: the label {label!r} does not occur in the training data" for where, label in unknown]
+            raise InputError("; ".join(told[:MOST_PROBLEMS]))
         if self.kind == "multilabel":
             return [[numbers[label] for label in _labels(example)] for example in examples]
         return [numbers[str(example.label)] for example in examples]
@@ -249,15 +255,17 @@ def _label_order(label: str) -> tuple[int, float, str]:
 
 
 def class_weight_list(
-    wanted: str | Mapping[str, float], names: Sequence[str], counts: Mapping[str, int]
+    wanted: str | Mapping[str, float], names: Sequence[str], even: Mapping[str, float]
 ) -> tuple[float, ...]:
-    """A weight per class: "balanced" as scikit-learn has it (n / (classes * count)), or given by name."""
+    """A weight per class: "balanced" makes them even, or they are given by name."""
     if wanted == "balanced":
-        total = sum(counts[name] for name in names)
-        return tuple(total / (len(names) * counts[name]) for name in names)
+        return tuple(even[name] for name in names)
     if isinstance(wanted, str):
         raise InputError(f'class_weights={wanted!r}: use "balanced" or a weight for each class by name')
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise InputError(f"class weights for classes that do not occur: {first_few(unknown)}")
+    wrong = [f"{name}={weight}" for name, weight in wanted.items() if not 0 < weight < math.inf]
+    if wrong:
+        raise InputError(f"class weights must be above 0 and finite: {first_few(wrong)}")
     return tuple(float(wanted.get(name, 1.0)) for name in names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 
 from kinfolk.errors import InputError
+from kinfolk.generate.search import Penalty
 from kinfolk.jobs.translator import TRAINED, Translator
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.to_marian import to_marian as model_to_marian
@@ -20,7 +21,8 @@ class LayoutWarning(UserWarning):
 def to_marian(translator: Translator) -> Translator:
     """The same translator with Marian's names, ids and tokenizer; one of Marian's stays as it is.
 
-    How it wants to be asked comes along as far as Marian's settings can say it: their length penalty has another form.
+    How it wants to be asked comes along as far as Marian's settings can say it: their length penalty has another form,
+    which a warning tells.
     """
     model, tokenizer, manner = translator.model, translator.tokenizer, translator.manner
     if isinstance(model.config, MarianConfig):
@@ -29,14 +31,25 @@ def to_marian(translator: Translator) -> Translator:
         raise InputError(f"{translator.family.title} has no place in Marian's layout; only a Transformer has")
     words, rows = as_marian(tokenizer, model.config.positions)
     moved = model_to_marian(model, rows)
-    if not model.config.zero_start:
-        warnings.warn(
-            LayoutWarning(
-                "transformers will translate as kinfolk does, but CTranslate2 will not: it begins a text with a vector "
-                "of zeros, and this model has learned another one; train with zero_start=true for both"
-            ),
-            stacklevel=2,
-        )
+    for note in _departures(model.config.zero_start, manner.penalty):
+        warnings.warn(LayoutWarning(note), stacklevel=2)
     public = {name: translator.public[name] for name in (TRAINED,) if name in translator.public}
     generation = {"num_beams": manner.beams, "length_penalty": manner.penalty.alpha, "early_stopping": "never"}
     return Translator(moved, words, public, generation, translator.name)
+
+
+def _departures(zero_start: bool, penalty: Penalty) -> list[str]:
+    """What others will do otherwise."""
+    notes = []
+    if penalty.kind == "gnmt" and penalty.alpha:
+        alpha = f"{penalty.alpha:g}"
+        notes.append(
+            f"all that read this folder divide the score of a text of n tokens by n^{alpha}, not by ((5+n)/6)^{alpha} "
+            "as before, so a beam may choose another text; greedy search is the same"
+        )
+    if not zero_start:
+        notes.append(
+            "transformers will give a text the same probability as kinfolk, but CTranslate2 will not: it begins a text "
+            "with a vector of zeros, and this model has learned another one; train with zero_start=true for both"
+        )
+    return notes

@@ -19,12 +19,13 @@ from torch import nn
 
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, made_pairs, read_pairs, read_parallel
 from kinfolk.errors import InputError, choose
-from kinfolk.jobs.finetune import refuse_finished
-from kinfolk.jobs.loaded import load_encoder, pick_device
+from kinfolk.jobs.decoder_start import DecoderStart
+from kinfolk.jobs.job import refuse_finished
+from kinfolk.jobs.loaded import pick_device
 from kinfolk.jobs.pair_items import PairSurvey, pair_items, survey_pairs
 from kinfolk.jobs.translation_run import TranslationRun
 from kinfolk.jobs.translator_report import TranslatorAccount, translator_card, write_translator_report
-from kinfolk.models.recurrent_writer import as_language_model
+from kinfolk.jobs.vocabulary import KIND, SIZE, in_the_users_words
 from kinfolk.models.registry import text_to_text_families, text_to_text_preset
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
 from kinfolk.objectives.scheduled_translation import SamplingPlan
@@ -53,11 +54,12 @@ Source = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[
 class TrainedTranslator:
     """What came of it: the folder, the metrics on the dev set with sacreBLEU's signature, and what there is to say.
 
-    `bleu` is measured with the search that `translate` uses, `bleu_greedy` as while training.
+    `bleu` is measured with the search that `translate` uses, `bleu_greedy` as while training, both on `measured` pairs.
     """
 
     folder: Path
     metrics: Mapping[str, float]
+    measured: int
     signature: str
     survey: PairSurvey
     notes: Sequence[str]
@@ -81,9 +83,9 @@ def train_translator(
     kind: str = "transformer",
     size: str = "small",
     changes: Mapping[str, Any] | None = None,
-    vocabulary: int = 8_000,
-    vocabulary_kind: str = "bpe",
-    joint: bool = True,
+    vocabulary: int | None = None,
+    vocabulary_kind: str | None = None,
+    joint: bool | None = None,
     tokenizer: PairTokenizer | None = None,
     init_decoder: str | Path | nn.Module | None = None,
     label_smoothing: float = 0.1,
@@ -101,13 +103,15 @@ def train_translator(
     two files with a line for each (`source`, `target`), or in a list. `dev` is a file, a list, or a tuple of two files;
     without it 2,000 pairs or a tenth are held out, no source on both sides; an empty list holds nothing out, and the
     last weights are kept. `kind` is transformer, attention or seq2seq; `changes` are settings of the model that differ
-    from its `size`, as in `{"dropout": 0.3}`. `vocabulary` is the number of pieces (`vocabulary_kind`: bpe, unigram,
-    byte_bpe, wordpiece) that both sides share, or with `joint=False` of each; a `tokenizer` that was learned before may
-    take their place. `init_decoder` starts a recurrent decoder as a language model: its folder, whose vocabulary is
-    then used, or the model, with the tokenizer that it has learned with.
+    from its `size`, as in `{"dropout": 0.3}`. `vocabulary` is the number of pieces (8,000; `vocabulary_kind`: bpe,
+    unigram, byte_bpe, wordpiece, words) that both sides share, or with `joint=False` of each; a `tokenizer` that was
+    learned before may take their place. `init_decoder` starts a recurrent decoder as a language model, whose shape it
+    then has: the model's folder, whose vocabulary serves both sides, or the model, with the tokenizer that it has
+    learned with.
     With `scheduled_sampling` the model reads its own guesses instead of the true target while it learns: at most with
-    that chance, which rises by `sampling_schedule` (linear, sigmoid, constant); 1 and constant is free running. They
-    are guessed in a pass of their own (`sampling_way="passes"`) or, by recurrent models, token by token ("steps").
+    that chance, which rises by `sampling_schedule` (linear, sigmoid, constant). They are guessed in a pass of their own
+    that reads the truth (`sampling_way="passes"`) or, by recurrent models, token by token ("steps"): there 1 and
+    constant is free running.
     How to train is said by name, as in `minutes=45, rate=5e-4` (all names: TrainSettings and OptimiserSettings). The
     same call on the same folder goes on where it stopped.
     """
@@ -115,35 +119,45 @@ def train_translator(
 
     here, output, place = world(), Path(output), pick_device(device)
     watcher = watcher if watcher is not None and here.leads else TranslatorWatcher()
-    settings = TrainSettings.make(**(USUAL | training))
+    settings = TrainSettings().but(**(USUAL | training))
     sampling = SamplingPlan(scheduled_sampling, sampling_schedule, sampling_way)
     refuse_finished(output)
     family, preset = _preset(kind, size)
+    if sampling.way == "steps" and not hasattr(family.body, "advance"):
+        raise InputError(f'sampling_way="steps" is for recurrent models; a {family.title} is trained with "passes"')
+    start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
+    known = _known_words(tokenizer, start, (vocabulary, vocabulary_kind, joint))
     train = _training_source(pairs, source, target)
     learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
     if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
         settings = dataclasses.replace(settings, evaluations=1, patience=None)
-    starter, known = _language_model(init_decoder)
-    words = tokenizer or known or _learn(learned, vocabulary, vocabulary_kind, joint)
-    config = _config(preset, words, changes or {})
+    words = known or _learn(learned, vocabulary or SIZE, vocabulary_kind or KIND, joint is not False)
+    config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
     material, judged = (pair_items(side, words, config.context) for side in (learned, held))
     spelled = f"{words.source.kind}, {words.source_size:,} pieces" + (
         "" if words.joint else f" and {words.target_size:,}"
     )
-    found = survey_pairs(material, judged, words, spelled, family.title, count_text_to_text(family, config))
+    weights = count_text_to_text(family, config), 0 if start is None else start.weights
+    found = survey_pairs(material, judged, words, spelled, family.title, weights)
     watcher.before(found)
-    run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, sampling, starter, place)
+    language_model = None if start is None else start.model
+    run = TranslationRun(
+        family, config, words, material, judged, settings, label_smoothing, sampling, language_model, place
+    )
     result = run.train(output, watcher.step)
     notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.trained.notes]
     names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))
 
     def keep() -> list[str]:
-        account = TranslatorAccount(output.resolve().name, result, found, settings, label_smoothing, *names)
+        started = None if start is None else start.name
+        account = TranslatorAccount(
+            output.resolve().name, result, found, settings, label_smoothing, sampling, started, *names
+        )
         result.translator.save(output / "model", translator_card(account))
         return write_translator_report(output, account, notes)
 
     notes += here.lead(keep) or []
-    return TrainedTranslator(output, result.metrics, result.signature, found, notes)
+    return TrainedTranslator(output, result.metrics, len(result.samples), result.signature, found, notes)
 
 
 def _preset(kind: str, size: str) -> tuple[TextToText, TextToTextConfig]:
@@ -169,6 +183,8 @@ def _gather(
     train: Source, dev: Source | None, columns: Sequence[str] | None, max_bad_rows: int, seed: int
 ) -> tuple[list[Pair], list[Pair], int]:
     """Pairs to train on, pairs that are held out, and how many rows were bad."""
+    if columns is not None and not any(isinstance(given, str | Path) for given in (train, dev)):
+        raise InputError("columns are those of a table of pairs; files of lines and lists have none")
     learned = _read(train, columns, max_bad_rows)
     if dev is None:
         return *hold_out(learned.pairs, seed=seed), learned.bad
@@ -192,23 +208,25 @@ def _name(given: Source) -> str:
     return " and ".join(Path(str(side)).name for side in given) if paths else "a list"
 
 
-def _language_model(given: str | Path | nn.Module | None) -> tuple[nn.Module | None, PairTokenizer | None]:
-    """The model, and its own vocabulary where it lies in a folder."""
-    if not isinstance(given, str | Path):
-        return given, None
-    found = load_encoder(given, "cpu")
-    if "next_token" not in found.model.heads:
-        title = found.model.family.title
-        raise InputError(f"{given}: this {title} does not guess the next token; a decoder cannot start from it")
-    return as_language_model(found.model), PairTokenizer(found.tokenizer)
+def _known_words(
+    tokenizer: PairTokenizer | None, start: DecoderStart | None, asked: tuple[int | None, str | None, bool | None]
+) -> PairTokenizer | None:
+    """The vocabulary that is there already, if one is; what is `asked` of one to be learned has no meaning then."""
+    found = tokenizer or (None if start is None else start.words)
+    if start is not None and found is None:
+        raise InputError("init_decoder: give the tokenizer of the language model too, or its folder instead")
+    if found is not None and any(option is not None for option in asked):
+        whose = "that is given" if tokenizer is not None else "of the language model (init_decoder)"
+        raise InputError(
+            f"the vocabulary {whose} is used: leave out vocabulary, vocabulary_kind and joint (--separate)"
+        )
+    return found
 
 
 def _learn(learned: Sequence[Pair], size: int, kind: str, joint: bool) -> PairTokenizer:
     sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
-    try:
+    with in_the_users_words():
         return learn_pair(kind, sources, targets, size, joint)
-    except InputError as error:
-        raise InputError(str(error).replace("vocabulary_size=", "vocabulary=")) from None
 
 
 def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:

@@ -78,6 +78,8 @@ class TranslateSettings:
                 "a text that is drawn at random has no beam and no second best; draw again with another seed"
             )
         beams = max(manner.beams, best) if beam is None else beam
+        if length_penalty is not None and (sampling is not None or beams == 1):
+            raise InputError("length_penalty ranks the texts of a beam; a greedy or drawn text has no rivals")
         alpha = manner.penalty.alpha if length_penalty is None else length_penalty
         search = Beam(beams, best, Penalty(alpha, manner.penalty.kind), manner.stop)
         return cls(search, sampling, max_length or manner.longest, copy_unknown)
@@ -102,11 +104,12 @@ class Tally:
     def tell(self) -> None:
         """Warn, once for all texts."""
         if self.long:
-            cut = f"; {self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut" if self.dropped else ""
             self._warn(
                 f"{self.long:,} texts are longer than the {self.known:,} tokens that the model was trained on (the "
-                f"longest has {self.longest:,}), so their translations may be poor{cut}"
+                f"longest has {self.longest:,}), so their translations may be poor"
             )
+        if self.dropped:
+            self._warn(f"{self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut: no more of a text is read")
         if self.unfinished:
             self._warn(
                 f"{self.unfinished:,} translations did not end and were cut at their greatest length (max_length)"

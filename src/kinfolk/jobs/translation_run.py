@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import InputError
-from kinfolk.jobs.finetune import content_hash
+from kinfolk.jobs.job import content_hash
 from kinfolk.jobs.measure import Measured, mean_loss, measure
 from kinfolk.jobs.pair_items import PairItems
 from kinfolk.jobs.translator import TRAINED, Translator
@@ -56,7 +55,7 @@ class TranslationRun:
     settings: TrainSettings
     smoothing: float
     sampling: SamplingPlan
-    language_model: nn.Module | None
+    language_model: RecurrentLm | None
     device: torch.device
 
     def __post_init__(self) -> None:
@@ -67,10 +66,7 @@ class TranslationRun:
         """A fresh one; its decoder may begin as a language model."""
         model = fresh(self.family, self.config, self.settings.seed)
         if self.language_model is not None:
-            if not isinstance(model, Seq2Seq) or not isinstance(self.language_model, RecurrentLm):
-                raise InputError(
-                    "init_decoder: only a recurrent language model can start a decoder, and only a recurrent one"
-                )
+            assert isinstance(model, Seq2Seq)
             start_decoder_from(self.language_model, model)
         return model.to(self.device)
 

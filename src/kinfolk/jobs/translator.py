@@ -14,7 +14,7 @@ from kinfolk.checkpoints.manifest import CARD, write_manifest
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import InputError, TokenizerError
 from kinfolk.files import new_folder, write_bytes
-from kinfolk.jobs.align import Alignment, align
+from kinfolk.jobs.align import Alignment, align, require_attention
 from kinfolk.jobs.manner import Manner
 from kinfolk.jobs.translate import TranslateSettings, Translation, translate_chunks
 from kinfolk.models.registry import text_to_text
@@ -111,7 +111,10 @@ class Translator:
 
     def translate_settings(self, **options: Any) -> TranslateSettings:
         """What `translate` will do with these arguments on this model."""
-        return TranslateSettings.make(self.manner, **options)
+        found = TranslateSettings.make(self.manner, **options)
+        if found.copy_unknown:
+            require_attention(self.model)
+        return found
 
     def align(self, source: str, target: str | None = None, pieces: bool = False) -> Alignment:
         """Which words of the source the model looks at when it writes each word of `target`, or of its own translation.

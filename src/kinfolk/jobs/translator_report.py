@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, setti
 from kinfolk.jobs.markdown import escaped, indented, page, plain, table
 from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.translation_run import TranslationResult
+from kinfolk.objectives.scheduled_translation import SamplingPlan
 from kinfolk.training.entries import best_entry
 from kinfolk.training.trainer import TrainSettings
 
@@ -39,6 +40,8 @@ class TranslatorAccount:
     survey: PairSurvey
     settings: TrainSettings
     smoothing: float
+    sampling: SamplingPlan
+    started: str | None  # the name of the language model that the decoder began as
     train: str  # names of files, without folders
     dev: str
 
@@ -62,7 +65,6 @@ def _metrics_told(account: TranslatorAccount) -> str:
     result = account.result
     if not result.metrics:
         return "Not measured: there was no dev set."
-    rows = [(name.replace("_", " "), value) for name, value in result.metrics.items()]
     search = result.translator.manner
     explained = (
         f"BLEU of {len(result.samples):,} dev pairs by sacreBLEU, {result.signature}: with a beam of {search.beams}, "
@@ -70,7 +72,16 @@ def _metrics_told(account: TranslatorAccount) -> str:
         "cross-entropy of a target token, over all dev pairs. The model was chosen by its greedy BLEU here, so the "
         "numbers are slightly too good."
     )
-    return f"{table(('on the dev set', 'value'), rows)}\n\n{explained}"
+    title, rows = metrics_table(result.metrics, len(result.samples), account.survey.dev_pairs)
+    return f"{table((title, 'value'), rows)}\n\n{explained}"
+
+
+def metrics_table(metrics: Mapping[str, float], measured: int, held: int) -> tuple[str, list[tuple[str, float]]]:
+    """The title and the rows of metrics: where only some of the dev pairs were translated, the title says so."""
+    if measured == held:
+        return "on the dev set", [(name.replace("_", " "), value) for name, value in metrics.items()]
+    names = {name: name.replace("_", " ") for name in metrics} | {"loss": "loss on all of them"}
+    return f"on {measured:,} of {held:,} dev pairs", [(names[name], value) for name, value in metrics.items()]
 
 
 def _samples_told(account: TranslatorAccount) -> str:
@@ -90,12 +101,23 @@ def _training_told(account: TranslatorAccount) -> str:
         ("seed", account.settings.seed),
         *([("kept", f"step {best['step']:,}")] if best else []),
         ("label smoothing", f"{account.smoothing:g}"),
+        *_manner_told(account),
         *settings_told(account.settings).items(),
         ("machine", machine_told(result.translator.device)),
         ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
         ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
     ]
     return table(("", ""), rows, LONGEST_SETTING)
+
+
+def _manner_told(account: TranslatorAccount) -> list[tuple[str, object]]:
+    """What the decoder read while it learned, and where it began, if either was not as usual."""
+    plan = account.sampling
+    sampled = f"at most {plan.most:g}, {plan.schedule}, in {plan.way}"
+    return [
+        *([("own guesses read", sampled)] if plan.most else []),
+        *([("decoder begun as", account.started)] if account.started is not None else []),
+    ]
 
 
 def translator_card(account: TranslatorAccount) -> str:

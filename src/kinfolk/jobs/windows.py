@@ -11,9 +11,11 @@ is dropped; without it such a pair is an error.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 
 from kinfolk.errors import InputError, TooLongError
 from kinfolk.text.tokenizer import Encoding, Text, Tokenizer
@@ -28,7 +30,8 @@ class CutWarning(UserWarning):
 
     def __init__(self, texts: int, kept: int, dropped: int):
         self.texts, self.kept, self.dropped = texts, kept, dropped
-        super().__init__(f"{texts:,} texts were cut: {kept:,} of their tokens kept, {dropped:,} dropped")
+        told, whose = ("1 text was", "its") if texts == 1 else (f"{texts:,} texts were", "their")
+        super().__init__(f"{told} cut: {kept:,} of {whose} tokens kept, {dropped:,} dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,18 @@ class CutCount:
     def report(self) -> None:
         """Warn, once for all texts."""
         if self.texts:
-            warnings.warn(CutWarning(self.texts, self.kept, self.dropped), stacklevel=4)
+            caller = _caller()
+            place = caller.f_code.co_filename, caller.f_lineno, caller.f_globals["__name__"]
+            # Without a registry: Python would leave out a second cut that happens to have the same counts.
+            warnings.warn_explicit(CutWarning(self.texts, self.kept, self.dropped), None, *place)
+
+
+def _caller() -> FrameType:
+    """Who called this package: the line that a warning points to."""
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("kinfolk."):
+        frame = frame.f_back
+    return frame
 
 
 def pieces(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from kinfolk.errors import ConfigError, nearest
+from kinfolk.errors import ConfigError, MissingHeadError, nearest
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
 
@@ -326,7 +326,10 @@ def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tupl
 
     The pooler is kept where the head reads it and made anew where the checkpoint had none.
     """
-    head = model.family.heads[name].build(model.config, labels)
+    known = model.family.heads
+    if name not in known:
+        raise MissingHeadError(f"{model.family.title} has no {name} head; its heads are {', '.join(known)}")
+    head = known[name].build(model.config, labels)
     pooled = head.reads == "pooled"
     fresh = Model(model.family, model.config, {name: labels}, pooler=pooled, own_table=False)
     initialise(fresh, model.config.initial_deviation, seed)

@@ -64,8 +64,7 @@ class RecurrentLm(nn.Module):
     def step(self, ids: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """Each row's last token (rows,) -> scores of its next one (rows, vocabulary), and the state after it."""
         hidden, memory = self.decoder.step(ids, state.memory)
-        scores = self.scores(hidden)
-        return scores if scores.dtype == torch.float64 else scores.float(), RecurrentState(state.beams, memory)
+        return self.scores(hidden), RecurrentState(state.beams, memory)
 
     def depths(self) -> dict[str, int]:
         """How far above the input each parameter stands: 0 for the table, then the layers, then the scores."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from typing import TypeVar
 
 from kinfolk.errors import ConfigError, InputError, nearest
 from kinfolk.models.model import Family, Preset
@@ -23,6 +25,8 @@ TEXT_TO_TEXT = {
     "kinfolk-transformer": "kinfolk.models.transformer",
     "marian": "kinfolk.models.marian",
 }
+
+Kin = TypeVar("Kin", bound=Family | TextToText)
 
 
 @cache
@@ -51,10 +55,8 @@ def preset(name: str) -> tuple[Family, Preset]:
     >>> preset("bert-large-uncased")[1].config.layers
     24
     """
-    known = {preset_name: relative for relative in families() for preset_name in relative.presets}
-    if name not in known:
-        raise InputError(f'no preset is called "{name}"{nearest(name, known)}')
-    return known[name], known[name].presets[name]
+    found = owner(name, families())
+    return found, found.presets[name]
 
 
 @cache
@@ -84,7 +86,18 @@ def text_to_text_preset(name: str) -> tuple[TextToText, TextToTextPreset]:
     >>> text_to_text_preset("transformer-big")[1].config.width
     1024
     """
-    known = {preset_name: relative for relative in text_to_text_families() for preset_name in relative.presets}
+    found = owner(name, text_to_text_families())
+    return found, found.presets[name]
+
+
+def owner(name: str, relatives: Sequence[Kin]) -> Kin:
+    """The one of the relatives that has a preset of this name."""
+    known = {preset_name: relative for relative in relatives for preset_name in relative.presets}
     if name not in known:
         raise InputError(f'no preset is called "{name}"{nearest(name, known)}')
-    return known[name], known[name].presets[name]
+    return known[name]
+
+
+def everyone() -> list[TextToText | Family]:
+    """All families of both kinds, parents first."""
+    return [*text_to_text_families(), *families()]

@@ -111,6 +111,11 @@ class Seq2Seq(nn.Module):
         return self.decoder.table.weight.device
 
     @property
+    def attends(self) -> bool:
+        """Does it look at its source while it writes?"""
+        return self.look_back is not None
+
+    @property
     def output_table(self) -> Tensor:
         """(target vocabulary, hidden): what vectors are scored with."""
         return self.decoder.output_table
@@ -162,8 +167,7 @@ class Seq2Seq(nn.Module):
     def advance(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         """As `step`, with gradients, up to the vectors (rows, hidden) that `scores` reads."""
         hidden, memory = self.decoder.step(ids, state.memory)
-        state = replace(state, memory=memory)
-        return (hidden, state) if self.look_back is None else self.look_back.step(hidden, state)
+        return hidden if self.look_back is None else self.look_back.step(hidden, state), replace(state, memory=memory)
 
     @torch.no_grad()
     def start(self, source: Tokens, beams: int) -> RecurrentState:
@@ -174,8 +178,7 @@ class Seq2Seq(nn.Module):
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Each row's last token (rows,) -> scores of its next one (rows, target vocabulary), and the state after it."""
         hidden, state = self.advance(ids, state)
-        scores = self.scores(hidden)
-        return scores if scores.dtype == torch.float64 else scores.float(), state
+        return self.scores(hidden), state
 
     def depths(self) -> dict[str, int]:
         """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
@@ -212,13 +215,12 @@ def start_decoder_from(lm: RecurrentLm, model: Seq2Seq) -> None:
 
     Both must have been learned with the same tokens under the same ids. A shared table then reads the source too.
     """
-    own = model.config
-    wanted: dict[str, Any] = {"vocabulary_size": own.target_vocabulary, "hidden": own.hidden}
-    wanted |= {name: getattr(own, name) for name in ("kind", "width", "layers", "tied")}
-    for name, value in wanted.items():
-        found = getattr(lm.config, "width" if name == "hidden" else name)
-        if found != value:
-            raise ConfigError(f"the language model has {name}={found}, the decoder {value}; make one like the other")
+    theirs = {"target_vocabulary": "vocabulary_size", "hidden": "width"}
+    names = ("target_vocabulary", "kind", "width", "hidden", "layers", "tied")
+    wanted = {name: (getattr(lm.config, theirs.get(name, name)), getattr(model.config, name)) for name in names}
+    differing = [f"{name}={own} must be {found}" for name, (found, own) in wanted.items() if found != own]
+    if differing:
+        raise ConfigError(f"the decoder does not have the shape of the language model: {', '.join(differing)}")
     model.decoder.load_state_dict(lm.decoder.state_dict())
 
 

@@ -107,6 +107,8 @@ class TransformerConfig(TextToTextConfig):
 class Transformer(nn.Module):
     """Source and target tokens -> vectors of the target, and scores of what comes next."""
 
+    attends = True  # it looks at its source while it writes
+
     def __init__(self, config: TransformerConfig):
         super().__init__()
         self.config = config
@@ -178,8 +180,7 @@ class Transformer(nn.Module):
             state = DecoderState(state.cache, state.source, positions)
         hidden = torch.add(positions[place], self._target_vectors(ids), alpha=self.scale)
         hidden, state = self.decoder.step(self.dropout(hidden), state)
-        scores = self.scores(self._normed(hidden))
-        return scores if scores.dtype == torch.float64 else scores.float(), state
+        return self.scores(self._normed(hidden)), state
 
     def _target_vectors(self, ids: Tensor) -> Tensor:
         vectors = F.embedding(ids, self.output_table)

@@ -2,7 +2,7 @@
 
     true target     start  the  cat  sat             teacher forcing: all of it is read, chance 0
     own guesses            a    cat  is              what was guessed for each place
-    read            start  a    cat  sat             each place tosses a coin; chance 1 is free running
+    read            start  a    cat  sat             each place tosses a coin; chance 1 reads no truth at all
 
 When it writes, a model reads what it wrote; under teacher forcing it has never met its own mistakes. The chance of an
 own guess rises over the run, from 0 to `most`, by the share s of the run that is behind:
@@ -16,8 +16,8 @@ Where the guesses come from (`way`):
 passes   two passes over the whole target: the first, without gradients, reads the truth and guesses every token, the
          second reads the mixture (Mihaylova and Martins 2019). Works for every model, and in parallel; but each guess
          was made after the true tokens before it, so chance 1 is not quite free running.
-steps    token by token, each guess made after what was really read: the definition. Only for models that can `advance`
-         (the recurrent ones).
+steps    token by token, each guess made after what was really read: the definition, and at chance 1 free running. Only
+         for models that can `advance` (the recurrent ones).
 
 Guesses are the likeliest tokens; no gradient flows through them. Coins come from torch's generator, which the trainer
 seeds at every step. A model that is judged, not trained, reads the truth.
@@ -116,8 +116,7 @@ def _mixed(model: Any, prepared: PreparedPairs, coins: Tensor) -> Tokens:
 
 def _step_by_step(model: Any, prepared: PreparedPairs, coins: Tensor) -> Tensor:
     """Vectors (m, width) of targets of which each token is read when the one before it has been guessed."""
-    if not isinstance(model, Advancing):
-        raise InputError('this model cannot be trained step by step; choose sampling_way="passes"')
+    assert isinstance(model, Advancing), "jobs refuse others before they begin"
     steps = Steps.of(prepared.shifted.layout)
     sizes = steps.sizes.tolist()
     state, vectors, guesses = model.begin(prepared.tokens).keep(steps.sorted), [], None

@@ -70,9 +70,13 @@ class Classify(TextTask):
 
 @dataclass(frozen=True)
 class MultiLabel(TextTask):
-    """Any number of labels: targets are lists of label numbers. The mean is over texts and labels."""
+    """Any number of labels: targets are lists of label numbers. The mean is over texts and labels.
+
+    `weights` say how many times as much as its no the yes of each label counts.
+    """
 
     labels: int = 0
+    weights: tuple[float, ...] | None = None
 
     def targets(self, items: Sequence[Item]) -> Tensor:
         table = torch.zeros(len(items), self.labels)
@@ -85,7 +89,10 @@ class MultiLabel(TextTask):
 
     def loss(self, model: Scorer, prepared: Prepared) -> Tensor:
         scores = self.scores(model, prepared)
-        return F.binary_cross_entropy_with_logits(scores, prepared.targets.to(scores.dtype), reduction="sum")
+        targets, weight = prepared.targets.to(scores.dtype), None
+        if self.weights is not None:
+            weight = torch.tensor(self.weights, dtype=scores.dtype, device=scores.device)
+        return F.binary_cross_entropy_with_logits(scores, targets, reduction="sum", pos_weight=weight)
 
 
 @dataclass(frozen=True)

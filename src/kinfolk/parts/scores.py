@@ -135,17 +135,12 @@ class SourceStates:
 
 @dataclass(frozen=True)
 class LookingState(RecurrentState):
-    """A recurrent state that also holds the sources, and shows where the last step looked if it is `watched`."""
+    """A recurrent state that also holds the sources."""
 
     source: SourceStates
-    is_watched: bool = False
-    attention: Tensor | None = None  # (rows, longest source)
-
-    def watched(self) -> LookingState:
-        return replace(self, is_watched=True)
 
     def keep(self, sentences: Tensor) -> Self:
-        return replace(super().keep(sentences), source=self.source.keep(sentences), attention=None)
+        return replace(super().keep(sentences), source=self.source.keep(sentences))
 
 
 class LookBack(nn.Module):
@@ -164,16 +159,14 @@ class LookBack(nn.Module):
         """Nothing written yet."""
         return LookingState(state.beams, state.memory, SourceStates.of(self.score, source, layout))
 
-    def step(self, hidden: Tensor, state: LookingState) -> tuple[Tensor, LookingState]:
+    def step(self, hidden: Tensor, state: LookingState) -> Tensor:
         """The newest vector of each row: (rows, width) -> (rows, width)."""
         source = state.source
         queries = hidden.view(len(source.states), state.beams, -1)
         scores = self.score(queries, source.keys)  # (sentences, beams, longest)
         if source.holes is not None:
             scores = scores.masked_fill(source.holes, float("-inf"))
-        weights = scores.softmax(-1)
-        found = self._combined(hidden, (weights @ source.states).flatten(0, 1))
-        return found, replace(state, attention=weights.flatten(0, 1) if state.is_watched else None)
+        return self._combined(hidden, (scores.softmax(-1) @ source.states).flatten(0, 1))
 
     def _combined(self, hidden: Tensor, context: Tensor) -> Tensor:
         return torch.tanh(self.combine(torch.cat([hidden, context], -1)))

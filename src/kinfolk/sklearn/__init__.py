@@ -21,12 +21,12 @@ TextTagger       words of texts -> tags
 
 from __future__ import annotations
 
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import missing_extra
 
 try:
     import sklearn.base  # noqa: F401
 except ImportError as error:
-    raise KinfolkError(f'kinfolk.sklearn needs scikit-learn ({error}); run: pip install "kinfolk[train]"') from None
+    raise missing_extra("kinfolk.sklearn needs scikit-learn", error) from None
 
 from kinfolk.sklearn.classifier import TextClassifier
 from kinfolk.sklearn.embedder import TextEmbedder

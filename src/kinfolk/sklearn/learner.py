@@ -16,7 +16,8 @@ from kinfolk.data.examples import AnyExample
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey
 from kinfolk.errors import DataError, InputError, StopSignalError
-from kinfolk.jobs.finetune import Watcher, finetune
+from kinfolk.jobs.finetune import finetune
+from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder

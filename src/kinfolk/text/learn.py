@@ -19,6 +19,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from typing import Any
 
 import sentencepiece
@@ -61,14 +62,14 @@ def learn(
     if not isinstance(vocabulary_size, int) or vocabulary_size <= len(names):
         raise InputError(f"vocabulary_size={vocabulary_size} must be more than the {len(names)} special tokens")
     lower = not byte_level if lowercase is None else lowercase
-    corpus = _Corpus(texts)
-    if kind == "unigram":
-        model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names)
-    elif kind == "words":
-        model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
-    else:
-        parts = _parts(kind, lower)
-        model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
+    with closing(_Corpus(texts)) as corpus:
+        if kind == "unigram":
+            model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names)
+        elif kind == "words":
+            model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
+        else:
+            parts = _parts(kind, lower)
+            model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
     return Tokenizer(documents.assemble(model, parts, recipe, {}, f"learned {kind}"))
 
 
@@ -82,9 +83,15 @@ class _Corpus:
     def __init__(self, texts: Iterable[str]):
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InputError("texts must be a collection of texts")
-        self.texts = texts if iter(texts) is not texts else _Stored(texts)
+        self._stored = _Stored(texts) if iter(texts) is texts else None
+        self.texts = texts if self._stored is None else self._stored
         self.count = 0
         self.fault: KinfolkError | None = None
+
+    def close(self) -> None:
+        """Let go of the temporary file, if there is one."""
+        if self._stored is not None:
+            self._stored.file.close()
 
     def __iter__(self) -> Iterator[str]:
         try:
@@ -108,10 +115,14 @@ class _Stored:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (lives as long as the corpus)
-        for number, text in enumerate(texts, 1):
-            if not isinstance(text, str):
-                raise InputError(f"text {number} of the corpus is not a text but {type(text).__name__}")
-            self.file.write(json.dumps(text) + "\n")
+        try:
+            for number, text in enumerate(texts, 1):
+                if not isinstance(text, str):
+                    raise InputError(f"text {number} of the corpus is not a text but {type(text).__name__}")
+                self.file.write(json.dumps(text) + "\n")
+        except BaseException:
+            self.file.close()
+            raise
 
     def __iter__(self) -> Iterator[str]:
         self.file.seek(0)

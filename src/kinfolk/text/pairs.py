@@ -142,7 +142,7 @@ def learn_pair(
 ) -> PairTokenizer:
     """Learn a vocabulary of both languages together, or with joint=False one of that size for each.
 
-    `kind` is one of learn's: bpe, unigram, byte_bpe or wordpiece.
+    `kind` is one of learn's: bpe, unigram, byte_bpe, wordpiece or words.
     """
     corpora = [itertools.chain(source_texts, target_texts)] if joint else [source_texts, target_texts]
     return PairTokenizer(*(learn(kind, texts, vocabulary_size, lowercase, ROLES) for texts in corpora))

@@ -13,12 +13,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kinfolk.errors import InputError, KinfolkError
+from kinfolk.errors import InputError, missing_extra
 
 try:
     from sacrebleu.metrics.bleu import BLEU
 except ImportError as error:
-    raise KinfolkError(f'BLEU needs sacrebleu ({error}); run: pip install "kinfolk[train]"') from None
+    raise missing_extra("BLEU needs sacrebleu", error) from None
 
 CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
 UNSPACED = re.compile("[\u0e00-\u0eff\u3040-\u30ff]")  # Thai, Lao, kana

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import missing_extra
 
 MOST_STEPS = 10_000
 TOLERANCE = 1e-6  # scikit-learn's own leaves probabilities uncertain in the third digit
@@ -31,7 +31,7 @@ def solve(vectors: np.ndarray, targets: Sequence[int], weights: Sequence[float] 
         from sklearn.linear_model import LogisticRegression
         from sklearn.metrics import log_loss
     except ImportError as error:
-        raise KinfolkError(f'training needs scikit-learn ({error}); run: pip install "kinfolk[train]"') from None
+        raise missing_extra("training needs scikit-learn", error) from None
     shares = None if weights is None else np.array(weights)[np.array(targets)]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kinfolk.data.tags import PLAIN, detect_scheme
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import missing_extra
 from kinfolk.training.chances import probabilities
 
 try:
@@ -16,8 +16,7 @@ try:
     from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
     from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 except ImportError as error:
-    needed = "training needs scikit-learn, scipy and seqeval"
-    raise KinfolkError(f'{needed} ({error}); run: pip install "kinfolk[train]"') from None
+    raise missing_extra("training needs scikit-learn, scipy and seqeval", error) from None
 
 
 def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:

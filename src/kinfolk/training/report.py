@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import missing_extra
 from kinfolk.files import replacing
 from kinfolk.training.entries import Entries, best_entry
 
@@ -24,7 +24,7 @@ try:
     from matplotlib.font_manager import findfont, get_font
     from matplotlib.ticker import MaxNLocator
 except ImportError as error:
-    raise KinfolkError(f'pictures need matplotlib ({error}); run: pip install "kinfolk[train]"') from None
+    raise missing_extra("pictures need matplotlib", error) from None
 
 DOTS_PER_INCH = 100
 CURVE_SIZE = (12.0, 7.0)  # inches: 1200 x 700 dots

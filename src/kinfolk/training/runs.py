@@ -21,7 +21,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,6 +35,7 @@ from kinfolk.files import new_folder, read_object, read_text, write_bytes, write
 from kinfolk.training.distributed import world
 
 KEPT = 2  # newest checkpoints, besides the best
+DIGESTS = {"data": "other examples", "start": "other weights to start from", "tokenizer": "another tokenizer"}
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,9 @@ class Run:
         """Begin a run, or go on with one that has the same description. All processes of a run must call it."""
         here = world()
         run = here.lead(lambda: cls._open(folder, description)) or cls(folder)
-        differing = _differing(here.share(description), description)
-        if differing:
-            raise InputError(f"process {here.rank} was given something else than process 0: {first_few(differing)}")
+        changes = _changes(here.share(description), description)
+        if changes:
+            raise InputError(f"process {here.rank} was given something else than process 0: {first_few(changes, 3)}")
         return run
 
     @classmethod
@@ -87,10 +88,8 @@ class Run:
         if not path.exists():
             write_json(path, description)
             return
-        found = read_object(path)
-        differing = _differing(found, description)
-        if differing:
-            changes = [f"{key} was {_short(found.get(key))}, is {_short(description.get(key))}" for key in differing]
+        changes = _changes(read_object(path), description)
+        if changes:
             raise FolderError(f"{self.folder}: the run there differs: {first_few(changes, 3)}; choose a new folder")
 
     def close(self) -> None:
@@ -159,18 +158,42 @@ class Run:
 
     def newest(self) -> tuple[Snapshot | None, list[str]]:
         """The newest checkpoint that is whole, and what is to be said of damaged ones that were passed over."""
+        return self._first_whole([f"step-{step}" for step in reversed(self.steps())], "the run begins anew")
+
+    def best(self) -> tuple[Snapshot | None, list[str]]:
+        """The best checkpoint, if one was marked, else the best whole one beside it; and what is to be said of that."""
+        marked = self._pointed("best")
+        if marked is None:
+            return None, []
+        others = [f"step-{step}" for step in self.steps() if f"step-{step}" != marked]
+        judged = {name: merit for name in others if (merit := self._merit(name)) is not None}
+        names = [marked, *sorted(judged, key=judged.__getitem__, reverse=True)]
+        return self._first_whole(names, "no other that was evaluated is left; choose a new folder")
+
+    def _first_whole(self, names: Sequence[str], otherwise: str) -> tuple[Snapshot | None, list[str]]:
+        """The first of some checkpoints that is whole; those before it are told as damaged."""
         damaged: list[str] = []
-        for step in reversed(self.steps()):
+        for number, name in enumerate(names):
             try:
-                return self.read(f"step-{step}"), damaged
+                return self.read(name), damaged
             except KinfolkError as error:
-                damaged.append(f"{error}; using the checkpoint before it")
+                following = names[number + 1 :]
+                damaged.append(f"{error}; {f'using {following[0]}' if following else otherwise}")
         return None, damaged
 
-    def best(self) -> Snapshot | None:
-        """The best checkpoint, if one was marked."""
-        name = self._pointed("best")
-        return None if name is None else self.read(name)
+    def _merit(self, name: str) -> float | None:
+        """How good the model was, where it was evaluated at that checkpoint and that can still be read."""
+        with contextlib.suppress(KinfolkError):
+            merit = read_object(self.folder / name / "state.json").get("merit")
+            return merit if isinstance(merit, float) else None
+        return None
+
+    def drop_checkpoints(self) -> None:
+        """For a run whose model is saved: they take several times its space, and nothing goes on from them."""
+        for pointer in ("best", "last"):
+            (self.folder / pointer).unlink(missing_ok=True)
+        for step in self.steps():
+            shutil.rmtree(self.folder / f"step-{step}", ignore_errors=True)
 
     def read(self, name: str) -> Snapshot:
         """A checkpoint by its folder's name, checked against its manifest."""
@@ -207,10 +230,19 @@ def _write(folder: Path, snapshot: Snapshot) -> None:
     write_manifest(folder)
 
 
-def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """Names whose values differ, as JSON has them: there a tuple is a list."""
-    first, second = (json.loads(json.dumps(side)) for side in (found, wanted))
-    return sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
+def _changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """What differs between two descriptions, each as a line: the innermost settings by their dotted names."""
+    first, second = (dict(_leaves(json.loads(json.dumps(side)))) for side in (found, wanted))  # a tuple is a list there
+    names = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+    return [DIGESTS.get(name, f"{name} was {_short(first.get(name))}, is {_short(second.get(name))}") for name in names]
+
+
+def _leaves(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            yield from _leaves(inner, f"{before}{name}.")
+        else:
+            yield before + name, inner
 
 
 def _take_lock(path: Path) -> IO[str]:

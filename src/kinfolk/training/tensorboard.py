@@ -10,15 +10,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import missing_extra
 from kinfolk.files import writing
 from kinfolk.training.trainer import Progress
 
 try:
     from torch.utils.tensorboard import SummaryWriter
 except ImportError as error:
-    reason = f"TensorBoard's files need tensorboard ({error})"
-    raise KinfolkError(f'{reason}; run: pip install "kinfolk[tensorboard]"') from None
+    raise missing_extra("TensorBoard's files need tensorboard", error, "tensorboard") from None
 
 
 class Board:

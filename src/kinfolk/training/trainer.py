@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from kinfolk.data.batching import StepPlan
-from kinfolk.errors import InputError, StopSignalError, TrainingError, choose, nearest
+from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError, choose, first_few, nearest
 from kinfolk.machine import give_back
 from kinfolk.objectives.objective import Item, Objective
 from kinfolk.parts.precision import PRECISIONS
@@ -57,6 +57,7 @@ class TrainSettings:
     warmup: float = 0.1  # share of the run
     clip: float | None = 1.0
     evaluations: int = 4  # over the whole run; the last step is always evaluated
+    evaluate_every: int | None = None  # steps, instead
     patience: int | None = None  # evaluations without a better one before stopping
     average: float = 0.0  # share of the run, at its end, over which weights are averaged
     thaw: float = 0.0  # share of the run over which layers thaw from the top, one by one
@@ -73,36 +74,39 @@ class TrainSettings:
             raise InputError("minutes must be above 0")
         if self.steps is not None and (self.steps < 1 or self.minutes is not None):
             raise InputError("steps must be at least 1, and minutes cannot be given as well")
-        if self.patience is not None and self.patience < 1:
-            raise InputError("patience must be at least 1")
+        for name in ("patience", "batch_tokens", "evaluate_every"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1")
         for name in ("warmup", "average", "thaw"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name} is a share of the run, from 0 to 1")
         if self.shard and self.thaw:
             raise InputError("shard cannot be combined with thaw: what learns is fixed when a model is divided")
 
-    @classmethod
-    def make(cls, **named: Any) -> TrainSettings:
-        """Settings of the run and of its optimiser by name; an unknown name is an error that suggests the nearest.
+    def but(self, **named: Any) -> TrainSettings:
+        """The same with other settings of the run or its optimiser; an unknown name is an error with the nearest one.
 
-        >>> TrainSettings.make(epochs=5, rate=1e-4).optimiser.rate
+        >>> TrainSettings().but(epochs=5, rate=1e-4).optimiser.rate
         0.0001
         """
-        own = {item.name for item in dataclasses.fields(cls)}
+        own = {item.name for item in dataclasses.fields(self)}
         theirs = {item.name for item in dataclasses.fields(OptimiserSettings)}
         for name in named:
             if name not in own | theirs:
                 raise InputError(f'training has no setting "{name}"{nearest(name, sorted(own | theirs))}')
-        optimiser = {name: value for name, value in named.items() if name in theirs}
         found = {name: value for name, value in named.items() if name in own}
-        return cls(**({"optimiser": OptimiserSettings(**optimiser)} | found))
+        optimiser = {name: value for name, value in named.items() if name in theirs}
+        if optimiser:
+            found["optimiser"] = dataclasses.replace(found.get("optimiser", self.optimiser), **optimiser)
+        return dataclasses.replace(self, **found)
 
     def described(self) -> dict[str, Any]:
         """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
         found = dataclasses.asdict(self)
         del found["shard"]
         # Settings that came later are told only where they are used: older runs can go on.
-        later = [name for name, unused in (("steps", None), ("precision", "fp32")) if found[name] == unused]
+        unused = {"steps": None, "precision": "fp32", "evaluate_every": None}
+        later = [name for name, value in unused.items() if found[name] == value]
         return {name: value for name, value in found.items() if name not in later}
 
 
@@ -178,6 +182,7 @@ class Trainer:
         self.best: float | None = None
         self.best_step: int | None = None
         self.waited = 0  # evaluations since the best
+        self.judged: tuple[int, float | None] = (0, None)  # the step of the last evaluation, and what it found
         self.saved = 0.0  # when the last checkpoint was written
 
     def _new_learner(self, model: Trainable) -> Learner:
@@ -216,7 +221,7 @@ class Trainer:
         begun, start = bool(self.run.steps()), time.monotonic()
         notes = self.train()
         seconds = None if begun else time.monotonic() - start
-        self.load_best()
+        notes += self.load_best()
         return Trained(notes, self.run.entries(), seconds)
 
     def _agreed(self, stop: Stop) -> tuple[int, bool]:
@@ -277,17 +282,21 @@ class Trainer:
         if self.settings.average and step >= start:
             self.learner.average(step - start)
 
-    def load_best(self) -> None:
-        """Put the weights of the best evaluation into the model."""
-        snapshot = self._shared(self.world.lead(self.run.best))
-        assert snapshot is not None, "a run ends with an evaluation"
+    def load_best(self) -> list[str]:
+        """Put the weights of the best evaluation into the model; what there is to say about damaged checkpoints."""
+        found, notes = self.world.lead(self.run.best) or (None, [])
+        snapshot = self._shared(found)
+        if snapshot is None:
+            raise FolderError(first_few(notes))
         load(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
         self.model.eval()
+        return notes
 
     def _evaluate(self) -> tuple[bool, dict[str, float]]:
         """Every process evaluates, which takes no longer than waiting for one; what process 0 found counts."""
         with self.learner.judged(), torch.inference_mode():
             merit, metrics = self.world.share(self.evaluate(self.model))
+        self.judged = self.step, merit
         improved = self.best is None or merit > self.best
         if improved:
             self.best, self.best_step = merit, self.step
@@ -295,11 +304,14 @@ class Trainer:
         return improved, metrics
 
     def _evaluation_steps(self) -> set[int]:
+        if self.settings.evaluate_every is not None:
+            return {*range(self.settings.evaluate_every, self.total, self.settings.evaluate_every), self.total}
         count = min(self.settings.evaluations, self.total)
         return {round(self.total * (number + 1) / count) for number in range(count)}
 
     def _snapshot(self) -> Snapshot:
         counters = {"total": self.total, "best": self.best, "best_step": self.best_step, "waited": self.waited}
+        counters["merit"] = self.judged[1] if self.judged[0] == self.step else None
         return Snapshot(self.step, self.learner.state(), counters)
 
     def _shared(self, snapshot: Snapshot | None) -> Snapshot | None:
@@ -337,9 +349,16 @@ class Trainer:
             start = time.monotonic()
             costs = self._costs()
             left = self.settings.minutes * 60 - (time.monotonic() - start)
-            planned = self.world.share(steps_that_fit(left, costs, self.settings.evaluations))
+            planned = self.world.share(self._fitting(left, costs))
             self.world.lead(lambda: self.run.keep_plan(planned))
         return int(planned)
+
+    def _fitting(self, seconds: float, costs: Costs) -> int:
+        every = self.settings.evaluate_every
+        if every is None:
+            return steps_that_fit(seconds, costs, self.settings.evaluations)
+        spread = costs.step + (costs.evaluation + costs.save) / every
+        return steps_that_fit(seconds, dataclasses.replace(costs, step=spread), evaluations=1)
 
     def _costs(self) -> Costs:
         """Time steps of typical length, an evaluation and a checkpoint, on a copy that is thrown away."""

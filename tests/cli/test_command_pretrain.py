@@ -1,0 +1,72 @@
+"""From a text to a language model, what it writes, and the decoder that begins as it, by commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kinfolk.jobs.loaded import load_encoder, load_translator
+from small_pairs import pairs, write_pairs
+from surroundings import Command
+
+SMALL = ["--vocabulary", "45", "--lanes", "4", "--steps", "2", "--evaluations", "1", "--device", "cpu"]
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "both.txt"
+    path.write_text("".join(f"{text}\n" for pair in pairs(200) for text in pair))
+    return path
+
+
+def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_path: Path) -> None:
+    sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary", "35"]
+    ended = command("pretrain", "gru", "--corpus", corpus, *SMALL, *sizes, "--output", tmp_path / "lm")
+    assert ended.code == 0
+    assert "vocabulary  Unigram, 35 tokens" in ended.err
+    assert "step 2 of 2, loss" in ended.err
+    assert ended.out.split()[:4] == ["on", "the", "dev", "text"]
+    assert ended.out.split()[-2] == "perplexity"
+    config = load_encoder(tmp_path / "lm", device="cpu").model.config
+    assert (config.kind, config.width, config.layers, config.vocabulary_size) == ("gru", 16, 1, 35)
+
+    lines = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--tokens", "5", "--seed", "1").out
+    assert [line[:4] for line in lines.splitlines()] == ["salt", "moon"]
+    again = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--tokens", "5", "--seed", "1", "--json")
+    assert json.loads(again.out) == lines.splitlines()
+    assert command("generate", "--model", tmp_path / "lm", "--tokens", "3", "--beam", "2").code == 0
+
+
+def test_a_decoder_begins_as_a_language_model_without_further_settings(
+    command: Command, corpus: Path, tmp_path: Path
+) -> None:
+    assert command("pretrain", "lstm", "--corpus", corpus, *SMALL, "--output", tmp_path / "lm").code == 0
+    start = ["train-translator", "--kind", "seq2seq", "--init-decoder", tmp_path / "lm", "--output", tmp_path / "run"]
+    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 30), "--steps", "1", "--device", "cpu"]
+    for asked in (["--vocabulary", "45"], ["--vocabulary-kind", "bpe"], ["--separate"]):
+        ended = command(*start, *data, *asked)
+        assert (ended.code, ended.err.count("\n")) == (2, 1)
+        assert "the vocabulary of the language model (init_decoder) is used" in ended.err
+    ended = command(*start, *data)
+    assert ended.code == 0, ended.err
+    assert "of them from a language model" in ended.err
+    config = load_translator(tmp_path / "run", device="cpu").model.config
+    assert (config.width, config.hidden, config.tied, config.vocabulary_size) == (200, 200, False, 45)
+
+
+def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    run = ["pretrain", "lstm", "--corpus", corpus, "--output", tmp_path / "lm"]
+    for arguments, told in (
+        ([*run, "--vocabulary", "90000"], "not vocabulary=90000; ask for fewer"),
+        ([*run, "--size", "huge"], "choose one of small, medium, large"),
+        ([*run, "--vocabulary", "45", "--set", "width"], "name=value"),
+        (["pretrain", "lsmt", *run[2:]], 'did you mean "lstm"'),
+        (["generate", "--model", tiny_bert, "a"], "does not guess the next token"),
+        (["generate", "--model", tiny_bert, "a", "--beam", "3", "--temperature", "2"], "a beam draws nothing"),
+    ):
+        ended = command(*arguments)
+        assert ended.code == 2
+        assert told in ended.err, ended.err
+    assert not (tmp_path / "lm").exists()

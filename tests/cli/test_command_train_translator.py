@@ -1,0 +1,90 @@
+"""`train-translator`: its options reach the run, its files are read as they are named, its figures hold in a test."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinfolk.files import read_object
+from kinfolk.jobs import translation_run
+from kinfolk.jobs.loaded import load_translator
+from kinfolk.training.entries import best_entry
+from small_pairs import pairs, write_pairs
+from surroundings import Command
+
+SMALL = ["--kind", "seq2seq", "--set", "width=16,hidden=16,layers=1", "--steps", "2", "--evaluations", "1"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Pairs among other columns."""
+    path = tmp_path / "pairs.csv"
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([("id", "xx", "en"), *((1, target, source) for source, target in pairs(60))])
+    return path
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) -> None:
+    sampling = ["--scheduled-sampling", "1", "--sampling-schedule", "constant", "--sampling-way", "steps"]
+    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--vocabulary", "40", "--device", "cpu"]
+    assert command("train-translator", *data, *SMALL, *sampling, "--output", tmp_path / "free").code == 0
+    assert command("train-translator", *data, *SMALL, "--output", tmp_path / "forced").code == 0
+    told = read_object(tmp_path / "free" / "run.json")["task"]["sampling"]
+    assert told == {"most": 1.0, "schedule": "constant", "way": "steps"}
+    assert log_of(tmp_path / "free")[0]["loss"] != log_of(tmp_path / "forced")[0]["loss"]
+
+
+def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, tmp_path: Path) -> None:
+    words = ["--vocabulary", "12", "--separate", "--vocabulary-kind", "words"]
+    ended = command(
+        "train-translator", "--pairs", table, "--columns", "en, xx", *SMALL, *words, "--output", tmp_path / "run"
+    )
+    assert ended.code == 0, ended.err
+    assert "12 pieces and 12, 0.00% of the target tokens unknown" in ended.err
+    tokenizer: Any = load_translator(tmp_path / "run", device="cpu").tokenizer
+    assert not tokenizer.joint
+    assert "salt" in tokenizer.source.to_json()
+    assert "sel" in tokenizer.target.to_json()
+
+
+def test_figures_of_some_dev_pairs_are_told_as_such(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translation_run, "MEASURED", 5)
+    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--dev", write_pairs(tmp_path / "dev.tsv", 20, seed=1)]
+    ended = command("train-translator", *data, *SMALL, "--vocabulary", "40", "--output", tmp_path / "run")
+    assert ended.out.startswith("on 5 of 20 dev pairs")
+    assert "loss on all of them" in ended.out
+    (line,) = (line for line in ended.err.splitlines() if "step 2 of 2" in line)
+    assert (line.count("loss "), line.count(", dev loss ")) == (2, 1)
+
+
+def test_training_and_test_agree(command: Command, small_translator: Path, tmp_path: Path) -> None:
+    dev = write_pairs(tmp_path / "dev.tsv", 40, seed=1)  # what it was judged by
+    found = json.loads(command("evaluate", "--model", small_translator, "--input", dev, "--beam", "1", "--json").out)
+    kept = best_entry(log_of(small_translator))
+    assert kept is not None
+    assert found["metrics"]["bleu"] == kept["metrics"]["bleu"]
+
+
+def test_options_that_would_do_nothing_are_refused(command: Command, small_translator: Path, tmp_path: Path) -> None:
+    sides = ["--source", tmp_path / "a.en", "--target", tmp_path / "a.xx"]
+    run = ["train-translator", "--output", tmp_path / "run"]
+    for arguments, told in (
+        ([*run, *sides, "--columns", "en,xx"], "columns are those of a table of pairs"),
+        ([*run, *sides, "--sampling-way", "steps"], "a Transformer is trained with"),
+        (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--beam", "1"], "has no rivals"),
+        (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--seed", "1"], "has no rivals"),
+    ):
+        ended = command(*arguments)
+        assert (ended.code, ended.err.count("\n")) == (2, 1)
+        assert told in ended.err, ended.err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,227 @@
+"""Every task and option of `kinfolk finetune`, through the command."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kinfolk
+from kinfolk.cli import finetune
+from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.trainer import TrainSettings
+from surroundings import Command
+
+WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
+FAST = ("--epochs", "8", "--batch-size", "8", "--rate", "0.003", "--evaluations", "2", "--device", "cpu", "--json")
+
+
+def rows(count: int = 120) -> list[dict[str, Any]]:
+    """Texts that hold salt, sand, both or neither."""
+    draw, found = random.Random(0), []
+    for _ in range(count):
+        labels = [word for word in ("salt", "sand") if draw.random() < 0.5]
+        words = [*draw.choices(WORDS, k=draw.randint(2, 5)), *labels]
+        draw.shuffle(words)
+        found.append({"text": " ".join(words), "labels": labels})
+    return found
+
+
+def write_jsonl(path: Path, table: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    return path
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A file of each form; its task is guessed by it."""
+    place = tmp_path_factory.mktemp("forms")
+    classes = [{"text": row["text"], "label": "salty" if "salt" in row["labels"] else "plain"} for row in rows()]
+    semicolons = "text;label\n" + "".join(f"{row['text']};{row['label']}\n" for row in classes)
+    tagged = [[(word, "B-X" if word == "salt" else "O") for word in row["text"].split()] for row in rows()]
+    conll = "\n".join("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in tagged)
+    choices = [
+        {
+            "context": "bird",
+            "options": ["salt water", "paper light"][:: 1 if number % 2 else -1],
+            "answer": 1 - number % 2,
+        }
+        for number in range(60)
+    ]
+    asked = [
+        {
+            "context": row["text"] + " salt",
+            "qas": [
+                {
+                    "id": str(number),
+                    "question": "Where?",
+                    "answers": [{"text": "salt", "answer_start": len(row["text"]) + 1}],
+                }
+            ],
+        }
+        for number, row in enumerate(rows(40))
+    ]
+    squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": asked}]}
+    found = {
+        "classify": write_jsonl(place / "classes.jsonl", classes),
+        "multilabel": write_jsonl(place / "labels.jsonl", rows()),
+        "choose": write_jsonl(place / "choices.jsonl", choices),
+        "tag": place / "tags.txt",
+        "answer": place / "squad.json",
+        "spreadsheet": place / "sheet.csv",
+    }
+    found["tag"].write_text(conll)
+    found["answer"].write_text(json.dumps(squad))
+    found["spreadsheet"].write_text(semicolons)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("form", "metric", "least", "ending"),
+    [
+        ("classify", "accuracy", 0.8, ".csv"),
+        ("spreadsheet", "accuracy", 0.8, ".csv"),
+        ("multilabel", "micro_f1", 0.8, ".csv"),
+        ("tag", "f1", 0.8, ".txt"),
+        ("choose", "accuracy", 0.5, ".jsonl"),
+        ("answer", "exact", 0.0, ".json"),
+    ],
+)
+def test_a_file_of_any_form_is_learned_measured_and_judged(
+    form: str,
+    metric: str,
+    least: float,
+    ending: str,
+    tables: dict[str, Path],
+    tiny_bert: Path,
+    command: Command,
+    tmp_path: Path,
+) -> None:
+    source, output = tables[form], tmp_path / "run"
+    ended = command("finetune", "--model", tiny_bert, "--train", source, "--dev", source, "--output", output, *FAST)
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)["metrics"]
+    assert found[metric] >= least, found
+    assert (output / "report.md").exists()
+    assert not list(output.glob("step-*"))
+    ended = command("evaluate", "--model", output, "--input", source, "--json", "--device", "cpu")
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["metrics"][metric] == pytest.approx(found[metric], abs=1e-6)
+    judged = tmp_path / f"judged{ending}"
+    ended = command("predict", "--model", output, "--input", source, "--output", judged, "--device", "cpu")
+    assert ended.code == 0, ended.err
+    assert judged.stat().st_size > 0
+
+
+def test_labels_come_with_their_probabilities_and_tuned_thresholds_are_kept(
+    tables: dict[str, Path], tiny_bert: Path, command: Command, tmp_path: Path
+) -> None:
+    output, judged = tmp_path / "run", tmp_path / "judged.jsonl"
+    given = ("--train", tables["multilabel"], "--dev", tables["multilabel"], "--class-weights", "balanced")
+    assert command("finetune", "--model", tiny_bert, "--output", output, *given, *FAST).code == 0
+    limits = json.loads((output / "model" / "config.json").read_text())["thresholds"]
+    assert len(limits) == 2
+    assert all(0 < limit < 1 for limit in limits)
+    usual = ("--model", output, "--input", tables["multilabel"], "--device", "cpu")
+    command("predict", *usual, "--output", judged)
+    model = kinfolk.load(output, device="cpu")
+    for line in judged.read_text().splitlines()[:20]:
+        row = json.loads(line)
+        said = model.classify(row["text"])
+        assert said.labels == tuple(row["predicted_labels"].split("|") if row["predicted_labels"] else ())
+        chances = [float(chance) for chance in row["probabilities"].split("|") if chance]
+        assert chances == pytest.approx([said.probabilities[label] for label in said.labels], rel=1e-4)
+        limit = dict(zip(("salt", "sand"), limits, strict=True))
+        assert all(chance >= limit[label] - 1e-6 for label, chance in zip(said.labels, chances, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--frozen", "linear"),
+        ("--frozen", "linear", "--layers", "last"),
+        ("--frozen", "logistic"),
+        ("--frozen", "bilstm", "--epochs", "4"),
+        ("--steps", "40", "--rate", "0.003", "--evaluate-every", "15"),
+        ("--minutes", "0.04", "--rate", "0.003"),
+        ("--accumulate", "2", "--rate", "0.003", "--epochs", "10", "--batch-size", "8"),
+        ("--patience", "1", "--evaluations", "6", "--rate", "0.003", "--epochs", "8"),
+        ("--average", "0.3", "--rate", "0.003", "--epochs", "6", "--tensorboard"),
+        ("--thaw", "0.5", "--layer-decay", "0.9", "--weight-decay", "0", "--clip", "2", "--rate", "0.003"),
+        ("--seeds", "2", "--rate", "0.003", "--batch-tokens", "100"),
+    ],
+    ids=" ".join,
+)
+def test_options_are_heard(
+    options: tuple[str, ...], tables: dict[str, Path], tiny_bert: Path, command: Command, tmp_path: Path
+) -> None:
+    source = tables["classify"]
+    usual = ("--model", tiny_bert, "--train", source, "--dev", source, "--output", tmp_path / "run", "--device", "cpu")
+    ended = command("finetune", *usual, *options, "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert found["metrics"]["accuracy"] > 0.5
+    log = next((tmp_path / "run").rglob("log.jsonl"))
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    if "--evaluate-every" in options:
+        assert [entry["step"] for entry in entries if "metrics" in entry] == [15, 30, 40]
+    if "--seeds" in options:
+        assert set(found["by_seed"]) == {"0", "1"}
+    assert (tmp_path / "run" / "tensorboard").exists() == ("--tensorboard" in options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--layers", "last"), "say frozen as well"),
+        (("--frozen", "logistic", "--epochs", "3"), "solved, not trained, so epochs would have no meaning"),
+        (("--frozen", "logistic", "--layers", "mix"), "cannot learn a mix"),
+        (("--frozen", "linear", "--thaw", "0.5"), "no layer of a frozen encoder learns"),
+        (("--frozen", "linear", "--crf"), "random field in its head"),
+        (("--window", "0"), "window=0 is not a number of tokens"),
+        (("--batch-tokens", "0"), "batch_tokens must be at least 1"),
+        (("--class-weights", "salty=-1"), "above 0 and finite: salty=-1"),
+        (("--class-weights", "salty=nan"), "above 0 and finite: salty=nan"),
+        (("--task", "tagg"), "task='tagg' is not known"),
+    ],
+)
+def test_options_without_a_meaning_are_one_line(
+    options: tuple[str, ...],
+    message: str,
+    tables: dict[str, Path],
+    tiny_bert: Path,
+    command: Command,
+    tmp_path: Path,
+) -> None:
+    usual = ("--model", tiny_bert, "--train", tables["classify"], "--output", tmp_path / "run", "--device", "cpu")
+    ended = command("finetune", *usual, *options)
+    assert ended.code == 2
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_labels_that_training_never_saw_are_told_all_at_once(
+    tables: dict[str, Path], tiny_bert: Path, command: Command, tmp_path: Path
+) -> None:
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\na,salty\nb,sour\nc,sweet\n")
+    usual = ("--model", tiny_bert, "--train", tables["classify"], "--dev", dev, "--output", tmp_path / "run")
+    ended = command("finetune", *usual, "--device", "cpu")
+    assert ended.code == 2
+    assert f"{dev}:3: the label 'sour'" in ended.err
+    assert f"{dev}:4: the label 'sweet'" in ended.err
+
+
+def test_the_command_and_the_function_have_the_same_options() -> None:
+    """What one can say, the other can; only where they speak do they differ."""
+    function = set(inspect.signature(kinfolk.finetune).parameters) - {"settings", "watcher", "report", "training"}
+    trainer = {item.name for kind in (TrainSettings, OptimiserSettings) for item in dataclasses.fields(kind)}
+    trainer -= {"optimiser", "betas", "epsilon"}
+    command = set(inspect.signature(finetune.finetune).parameters) - {"context", "json"}
+    assert command == function | trainer
