@@ -88,7 +88,8 @@ def compete(
                 took, output = worker.run(task)
                 first = output if first is None else first
                 seconds.setdefault((task, worker.name), []).append(took)
-                differences[task, worker.name] = float(np.abs(output - first).max())
+                apart = np.maximum(np.abs(output - first).max(), differences.get((task, worker.name), 0.0))
+                differences[task, worker.name] = float(apart)
                 print(f"{task}, round {number + 1}: {worker.name} {took:.2f} s", file=sys.stderr)
     for worker in workers:
         worker.close()
@@ -116,6 +117,24 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+JUDGED = ["floor", "reached", "aim", "reached"]  # the header of what `judged` says of a figure
+
+
+def judged(found: float, floor: float, aim: float | None = None, at_most: bool = False) -> list[str]:
+    """Cells of a table: a figure, then its floor and its aim, each with yes or no.
+
+    With `at_most` both are ceilings. The floor must hold, the aim is hoped for; without one its cells are empty.
+    """
+    cells = [f"{found:.3f}"]
+    for bound in (floor, aim):
+        if bound is None:
+            cells += ["", ""]
+        else:
+            holds = found <= bound if at_most else found >= bound
+            cells += [f"{bound:g}", "yes" if holds else "no"]
+    return cells
 
 
 def write_result(name: str, title: str, body: str) -> None:

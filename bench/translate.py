@@ -27,6 +27,9 @@ KINDS = {"fp32": "float32", "int8": "int8"}
 WAYS = {f"{THREADS} threads": (1, THREADS), f"{THREADS} workers of one thread": (THREADS, 1)}
 FAST = {f"CTranslate2 {kind}, {way}": (kind, way) for kind in KINDS for way in WAYS}
 
+# The least that must be reached, and what is aimed at: times the speed of a peer.
+TRAINING_GOALS, GENERATE_GOALS, FAST_GOALS = (1.6, 2.0), (1.35, None), (0.85, 1.0)
+
 Found = dict[tuple[str, str], tuple[float, np.ndarray]]  # (task, name) -> its best seconds, and what came out
 
 
@@ -182,7 +185,26 @@ def verdict(learned: Found, written: Found) -> str:
         f"In training kinfolk is {told(plain, 'transformers')} on shuffled batches ({same:.2f} when that has our "
         f"allocator setting too) and {told(bucketed, 'transformers')} ({same_bucketed:.2f}) when both get batches of "
         f"similar lengths. In translating with beam {BEAM} it is {others[0]}, {others[1]}, and {others[2]}."
+        f"\n\n{goals_table(learned, written, best[0])}"
     )
+
+
+def goals_table(learned: Found, written: Found, fastest: str) -> str:
+    """Is each floor and each aim reached?"""
+    rows = [
+        judged("training, shuffled batches", PADDED, faster(learned, "shuffled", PADDED), *TRAINING_GOALS),
+        judged("translating", GENERATE, faster(written, "translate", GENERATE), *GENERATE_GOALS),
+        judged("translating", fastest, faster(written, "translate", fastest), *FAST_GOALS),
+    ]
+    return table(["", "beside", "times as fast", "floor", "reached", "aim", "reached"], rows)
+
+
+def judged(task: str, peer: str, ratio: float, floor: float, aim: float | None) -> list[str]:
+    """A row: what was measured, and yes or no for each bound."""
+    row = [task, peer, f"{ratio:.3f}"]
+    for bound in (floor, aim):
+        row += ["", ""] if bound is None else [f"{bound:g}", "yes" if ratio >= bound else "no"]
+    return row
 
 
 def training_note() -> str:

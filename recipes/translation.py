@@ -128,14 +128,14 @@ ENTRIES = {
 
 def time_steps(name: str, places: Places) -> None:
     """Note how many steps fit into an entry's minutes, or how many minutes the steps of its twin will take."""
-    asked = ENTRIES[name]
+    asked, load = ENTRIES[name], round(os.getloadavg()[0], 2)
     costs = timed(asked.corpus.arguments(places) | asked.arguments)
     if asked.twin is None:
         steps = steps_that_fit(60 * asked.minutes, costs, asked.evaluations)
     else:
         steps = planned(asked.twin, places)
     minutes = costs.run(steps, asked.evaluations) / 60
-    found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS}
+    found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS, "load_before": load}
     found |= {f"{part}_seconds": round(getattr(costs, part), 4) for part in ("step", "evaluation", "save")}
     with places.noting() as notes:
         notes["timed"][name] = found | {"machine": processor(), "date": datetime.date.today().isoformat()}

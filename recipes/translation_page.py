@@ -32,9 +32,14 @@ BOTTLENECK, ATTENTION, TRANSFORMER = (
 COMPARED = (BOTTLENECK, *ATTENTION, TRANSFORMER)  # equal minutes
 FORCED = {  # what the decoder reads while it learns
     "attention-mlp": "the true target (teacher forcing)",
-    "scheduled-sampling": "its own guesses with a chance that rises from 0 to 0.25",
-    "free-running": "its own guesses only",
+    "scheduled-sampling": "its own guesses, made in a pass that reads the truth, with a chance that rises to 0.25",
+    "free-running": "its own guesses only, made token by token (free running)",
 }
+LONG = ("13-16", "17+")  # groups of sources where attention is to help
+ONE_WAY = (
+    "A dot product needs vectors of one width on both sides, so the encoder of “dot” reads in one direction; those of "
+    "the other recurrent models read in both."
+)
 MARKERS = "osD^v"
 SAMPLE_WORDS = 6  # a source must have more to be among the best or worst samples
 LONGEST_TEXT = 300
@@ -115,9 +120,25 @@ def opening(runs: Runs, entries: Entries) -> list[str]:
         "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
         f"these on an idle machine with {THREADS} threads in float32; the minutes that they took here, evaluations "
         "included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts both sides, "
-        "in training alone.",
+        "in training alone." + (f" {ONE_WAY}" if "attention-dot" in runs else ""),
         table(header, rows),
+        *goals(runs, entries),
     ]
+
+
+def goals(runs: Runs, entries: Entries) -> list[str]:
+    """Is each goal reached?"""
+    asked = {name: goal for name in runs if (goal := entries[name].goal) is not None}
+    told = [
+        f"“{entries[name].title}” on {entries[name].corpus.title}, {goal:g} BLEU: "
+        f"{yes(runs[name]['test'] >= goal)} ({runs[name]['test']:.2f})"
+        for name, goal in asked.items()
+    ]
+    return [f"Goals reached on the test set? {'; '.join(told)}."] if told else []
+
+
+def yes(answer: bool) -> str:
+    return "yes" if answer else "no"
 
 
 def _row(asked: Entry, found: Mapping[str, Any]) -> list[str]:
@@ -177,12 +198,21 @@ def verdict(runs: Runs, entries: Entries) -> list[str]:
         return []
     best = max(looking, key=lambda name: runs[name]["dev"])
     pairs = [(best, BOTTLENECK), (TRANSFORMER, best)] if TRANSFORMER in runs else [(best, BOTTLENECK)]
-    answer = "yes" if runs[best]["test"] > runs[BOTTLENECK]["test"] else "no"
+    answer = yes(runs[best]["test"] > runs[BOTTLENECK]["test"])
     told = [f"Does attention help in equal minutes? For the best of its kinds on dev, {answer}."]
+    told += [above(runs[best]["groups"], runs[BOTTLENECK]["groups"], group) for group in LONG]
     told += [
         compared(runs[first], runs[second], entries[first].title, entries[second].title) for first, second in pairs
     ]
     return [" ".join(told) + f" {falls(runs, entries)}"]
+
+
+def above(first: Mapping[str, Any], second: Mapping[str, Any], group: str) -> str:
+    """Is it above no attention where sources are long?"""
+    if group not in first or group not in second:
+        return f"No source has {group} words."
+    ours, theirs = first[group]["bleu"], second[group]["bleu"]
+    return f"Above no attention at {group} words: {yes(ours > theirs)} ({ours:.1f} against {theirs:.1f})."
 
 
 def compared(first: Mapping[str, Any], second: Mapping[str, Any], title: str, other: str) -> str:

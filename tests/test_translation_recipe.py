@@ -91,6 +91,7 @@ def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
     timed = read_object(data / "output" / "translation.json")["timed"]
     assert timed["attention-mlp"]["steps"] == timed["scheduled-sampling"]["steps"] == 1
     assert timed["attention-mlp"]["step_seconds"] > 0
+    assert all(entry["load_before"] >= 0 for entry in timed.values())
     assert not (data / "output" / "runs" / "translation" / "attention-mlp").exists()
     assert "attention-mlp: 1 steps take" in capsys.readouterr().err
 
@@ -243,14 +244,29 @@ def test_the_verdict_is_computed() -> None:
     runs = {"seq2seq": figures(20, 25, 20, 15, 10), "attention-dot": figures(21, 25, 21, 17, 13)}
     (text,) = verdict(runs, ENTRIES)
     assert "For the best of its kinds on dev, yes." in text
+    assert "Above no attention at 13-16 words: yes (17.0 against 15.0). Above no attention at 17+ words: yes" in text
     assert "a difference of +1.0 BLEU: +0.0 for 1-8 words, +1.0 for 9-12 words, +2.0 for 13-16 words, +3.0" in text
     assert "It is greatest for 17+ words; it grows with every group." in text
     assert "Seq2Seq, no attention -15.0" in text
     worse = runs | {"attention-dot": figures(19, 24, 19, 18, 9)}
     (text,) = verdict(worse, ENTRIES)
     assert "For the best of its kinds on dev, no." in text
+    assert "at 13-16 words: yes (18.0 against 15.0). Above no attention at 17+ words: no (9.0 against 10.0)." in text
     assert "It is greatest for 13-16 words; it does not grow with every group." in text
     assert verdict({"seq2seq": runs["seq2seq"]}, ENTRIES) == []
+
+
+def test_goals_are_answered_from_the_figures() -> None:
+    from translation import ENTRIES
+    from translation_page import goals
+
+    runs = {"transformer-60": {"test": 35.0}, "french-45": {"test": 51.96}, "seq2seq": {"test": 6.5}}
+    (text,) = goals(runs, ENTRIES)
+    assert text == (
+        "Goals reached on the test set? “Transformer, longer” on Multi30k English-German, 35 BLEU: yes (35.00); "
+        "“Transformer” on Multi30k English-French, 52 BLEU: no (51.96)."
+    )
+    assert goals({"seq2seq": runs["seq2seq"]}, ENTRIES) == []
 
 
 def test_the_clock_goes_on_after_a_stop_and_counts_plain_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,10 +109,10 @@ def test_a_language_model_starts_a_decoder(kind: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"vocabulary_size": 31}, "the language model has vocabulary_size=31, the decoder 30; make one like the other"),
-        ({"kind": "gru"}, "the language model has kind=gru, the decoder lstm"),
-        ({"layers": 1}, "the language model has layers=1, the decoder 2"),
-        ({"tied": False}, "the language model has tied=False, the decoder True"),
+        ({"vocabulary_size": 31}, "target_vocabulary=30 must be 31"),
+        ({"kind": "gru", "width": 6}, "kind=lstm must be gru, width=8 must be 6, hidden=8 must be 6"),
+        ({"layers": 1}, "layers=2 must be 1"),
+        ({"tied": False}, "tied=True must be False"),
     ],
 )
 def test_a_language_model_of_other_sizes_is_refused(settings: dict[str, Any], message: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from small_runs import train, weights
 
-from kinfolk.checkpoints.tensors import SafetensorsFile
+from kinfolk.training.runs import Run
 from surroundings import RAN, faults
 
 KILLS = faults("KINFOLK_KILLS", 20)
@@ -41,7 +41,7 @@ def test_killed_at_random_it_ends_with_the_same_weights(tiny_bert: Path, tmp_pat
         os.waitpid(child, 0)
         kills += 1
         for step in (tmp_path / "killed").glob("step-*"):
-            SafetensorsFile(step / "weights.safetensors")  # never half a checkpoint
+            Run(tmp_path / "killed").read(step.name)  # never half a checkpoint
         if (tmp_path / "killed" / "model").exists():
             assert weights(tmp_path / "whole") == weights(tmp_path / "killed")
             (tmp_path / "killed").rename(tmp_path / f"done-{kills}")

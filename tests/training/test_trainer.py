@@ -29,6 +29,20 @@ def test_the_same_seed_gives_the_same_weights(tiny_bert: Path, tmp_path: Path) -
     assert weights(tmp_path / "first") == weights(tmp_path / "second")
 
 
+def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path, tmp_path: Path) -> None:
+    """Sums are added up in another order, and each step builds on the last: the README promises 1e-3 after 24."""
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 4):
+            torch.set_num_threads(count)
+            train(tiny_bert, tmp_path / str(count), optimiser=OptimiserSettings(rate=1e-4))
+            stored = SafetensorsFile(tmp_path / str(count) / "model" / "model.safetensors")
+            found.append(torch.cat([stored.read(name).flatten() for name in stored.names()]))
+    finally:
+        torch.set_num_threads(threads)
+    assert max(float((other - found[0]).abs().max()) for other in found[1:]) < 1e-3
+
+
 @pytest.mark.parametrize("changes", [{}, {"average": 0.5}, {"thaw": 0.8}], ids=["plain", "averaged", "thawing"])
 def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Path, changes: dict[str, float]) -> None:
     train(tiny_bert, tmp_path / "whole", **changes)

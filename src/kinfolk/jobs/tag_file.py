@@ -28,7 +28,6 @@ from kinfolk.jobs.tag import tag, tag_task
 from kinfolk.jobs.tagged import Entity, Tagged
 from kinfolk.machine import give_back
 
-
 LOOKED_AT = 200  # lines of a .txt file that tell whether it is CoNLL
 
 

@@ -135,7 +135,7 @@ class Run:
         kept = {f"step-{step}" for step in steps[-KEPT:]} | {self._pointed("best"), self._pointed("last")}
         for step in steps:
             if f"step-{step}" not in kept:
-                shutil.rmtree(self.folder / f"step-{step}", ignore_errors=True)
+                _remove(self.folder / f"step-{step}")
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint."""
@@ -150,7 +150,7 @@ class Run:
         """Forget what came after `step`, which will be computed again: checkpoints, log; and name the best again."""
         for later in self.steps():
             if later > step:
-                shutil.rmtree(self.folder / f"step-{later}", ignore_errors=True)
+                _remove(self.folder / f"step-{later}")
         if best is not None and best in self.steps():
             write_bytes(self.folder / "best", f"step-{best}".encode())
         kept = [entry for entry in self.entries() if entry["step"] <= step]
@@ -193,7 +193,7 @@ class Run:
         for pointer in ("best", "last"):
             (self.folder / pointer).unlink(missing_ok=True)
         for step in self.steps():
-            shutil.rmtree(self.folder / f"step-{step}", ignore_errors=True)
+            _remove(self.folder / f"step-{step}")
 
     def read(self, name: str) -> Snapshot:
         """A checkpoint by its folder's name, checked against its manifest."""
@@ -228,6 +228,13 @@ def _write(folder: Path, snapshot: Snapshot) -> None:
         write_tensors(folder / f"{group}.safetensors", dict(tensors))
     write_json(folder / "state.json", {"step": snapshot.step, **snapshot.counters})
     write_manifest(folder)
+
+
+def _remove(checkpoint: Path) -> None:
+    """Its name goes first: whoever is killed meanwhile leaves nothing that looks like a checkpoint."""
+    doomed = checkpoint.with_name(f".{checkpoint.name}.part")
+    checkpoint.rename(doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:

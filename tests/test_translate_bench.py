@@ -1,0 +1,37 @@
+"""What the benchmark of translators says of its figures is computed from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def benches_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
+
+
+def found(seconds: dict[tuple[str, str], float]) -> Any:
+    return {place: (took, np.zeros(0)) for place, took in seconds.items()}
+
+
+def test_floors_and_aims_are_judged() -> None:
+    from bench.translate import FAST, GENERATE, PADDED, US, verdict
+
+    setting = f"{PADDED}, with our allocator setting"
+    learned = found({(task, name): 17.0 for task in ("shuffled", "sorted") for name in (PADDED, setting)})
+    learned |= found({(task, US): 10.0 for task in ("shuffled", "sorted")})
+    peers = {GENERATE: 13.0, **dict.fromkeys(FAST, 20.0), next(iter(FAST)): 9.0}
+    written = found({("translate", name): took for name, took in peers.items()} | {("translate", US): 10.0})
+    text = verdict(learned, written)
+    assert "In training kinfolk is 1.70 times as fast as transformers" in text
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| tra")]
+    assert [[cell.strip(" |") for cell in row[2:]] for row in rows] == [
+        ["1.700", "1.6", "yes", "2", "no"],
+        ["1.300", "1.35", "no", "", ""],
+        ["0.900", "0.85", "yes", "1", "no"],
+    ]
+    assert rows[2][1] == next(iter(FAST))  # the faster way of float32
