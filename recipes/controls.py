@@ -48,6 +48,20 @@ def tfidf_ridge(learned: list[Any], held: list[Any]) -> dict[str, float]:
     return {"mean_absolute_error": float(np.abs(model.predict(_texts(held)) - _labels(held)).mean())}
 
 
+def tfidf_cosine(learned: list[Any], held: list[Any]) -> dict[str, float]:
+    """How near the words of two texts are, without any learning but the counts."""
+    counts = TfidfVectorizer(sublinear_tf=True).fit([text for example in learned for text in example.content])
+    one, other = (counts.transform([example.content[side] for example in held]) for side in (0, 1))
+    return {"pearson": float(np.corrcoef(np.asarray(one.multiply(other).sum(1)).ravel(), _labels(held))[0, 1])}
+
+
+def cosine(learned: list[Any], held: list[Any]) -> dict[str, float]:
+    """The cosine of the vectors that the demo model gives each text, without any training here."""
+    encoder = kinfolk.load("demo")
+    one, other = (encoder.embed([example.content[side] for example in held]) for side in (0, 1))
+    return {"pearson": float(np.corrcoef((one * other).sum(1), _labels(held))[0, 1])}
+
+
 def frozen(learned: list[Any], held: list[Any]) -> dict[str, float]:
     """Vectors of the demo model as it is, for the first 2,000 rows, and a logistic regression."""
     encoder, few = kinfolk.load("demo"), learned[:FROZEN_ROWS]

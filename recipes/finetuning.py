@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from common import REPOSITORY, RESULTS, data_file, processor, table, write_result
-from controls import commonest_tag, frozen, majority, nearest_sentence, tfidf, tfidf_ridge
+from controls import commonest_tag, cosine, frozen, majority, nearest_sentence, tfidf, tfidf_cosine, tfidf_ridge
 
 from kinfolk.cli.finetune import tell_survey
 from kinfolk.cli.progress import training
@@ -148,7 +148,7 @@ TRAININGS = {
         "glue/STS-B/train.tsv",
         "glue/STS-B/dev.tsv",
         "pearson",
-        {},
+        {"TF-IDF cosine": tfidf_cosine, "cosine of the untrained vectors": cosine},
         87,
         task="regress",
         columns=Columns("sentence1", "sentence2", "score"),

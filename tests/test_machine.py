@@ -1,0 +1,32 @@
+"""Settings of the process are made in time, and the user's own win."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kinfolk.machine import FEW_KERNELS, keep_few_kernels
+
+README = Path(__file__).resolve().parents[1] / "README.md"
+
+
+def test_few_kernels_are_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = FEW_KERNELS
+    monkeypatch.setenv(first, "7")
+    monkeypatch.delenv(second, raising=False)
+    keep_few_kernels()
+    assert (os.environ[first], os.environ.pop(second)) == ("7", FEW_KERNELS[second])
+
+
+def test_they_can_be_asked_for_before_torch_is_there() -> None:
+    code = "import sys; from kinfolk.machine import keep_few_kernels; keep_few_kernels(); print('torch' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert finished.stdout == "False\n"
+
+
+def test_the_readme_tells_the_same_settings() -> None:
+    assert " ".join(f"{name}={value}" for name, value in FEW_KERNELS.items()) in README.read_text(encoding="utf-8")
