@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bench import translate_training as training
-from bench.harness import THREADS, Run, Worker, table, write_result
+from bench.harness import JUDGED, THREADS, Run, Worker, judged, table, write_result
 from bench.translate_training import BATCH, PLACE, lines
 
 ROUNDS = 3
@@ -192,19 +192,11 @@ def verdict(learned: Found, written: Found) -> str:
 def goals_table(learned: Found, written: Found, fastest: str) -> str:
     """Is each floor and each aim reached?"""
     rows = [
-        judged("training, shuffled batches", PADDED, faster(learned, "shuffled", PADDED), *TRAINING_GOALS),
-        judged("translating", GENERATE, faster(written, "translate", GENERATE), *GENERATE_GOALS),
-        judged("translating", fastest, faster(written, "translate", fastest), *FAST_GOALS),
+        ["training, shuffled batches", PADDED, *judged(faster(learned, "shuffled", PADDED), *TRAINING_GOALS)],
+        ["translating", GENERATE, *judged(faster(written, "translate", GENERATE), *GENERATE_GOALS)],
+        ["translating", fastest, *judged(faster(written, "translate", fastest), *FAST_GOALS)],
     ]
-    return table(["", "beside", "times as fast", "floor", "reached", "aim", "reached"], rows)
-
-
-def judged(task: str, peer: str, ratio: float, floor: float, aim: float | None) -> list[str]:
-    """A row: what was measured, and yes or no for each bound."""
-    row = [task, peer, f"{ratio:.3f}"]
-    for bound in (floor, aim):
-        row += ["", ""] if bound is None else [f"{bound:g}", "yes" if ratio >= bound else "no"]
-    return row
+    return table(["", "beside", "times as fast", *JUDGED], rows)
 
 
 def training_note() -> str:

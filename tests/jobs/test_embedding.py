@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from functools import cache
+from collections import Counter
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch import Tensor, nn
 
 from kinfolk.demo import passages
 from kinfolk.errors import InputError
@@ -92,6 +94,23 @@ def test_neither_batch_nor_chunk_changes_a_vector(encoder: Encoder) -> None:
     together = encoder.embed(texts, normalize=True)
     for number in [*range(0, 2100, 23), 2047, 2048, 2099]:
         np.testing.assert_allclose(encoder.embed(texts[number], normalize=True), together[number], rtol=0, atol=1e-6)
+
+
+def test_texts_of_all_lengths_cost_their_own_tokens(encoder: Encoder) -> None:
+    words = " ".join(passages()).split()
+    texts = [" ".join(words[:count]) for count in range(0, 30, 3)]
+    rows: Counter[str] = Counter()
+
+    def count(name: str, module: nn.Module, given: tuple[Tensor, ...], found: Tensor) -> None:
+        rows[name] += len(given[0])
+
+    layers = {name: layer for name, layer in encoder.model.body.stack.named_modules() if isinstance(layer, nn.Linear)}
+    hooks = [layer.register_forward_hook(partial(count, name)) for name, layer in layers.items()]
+    encoder.embed(texts)
+    for hook in hooks:
+        hook.remove()
+    tokens = sum(len(encoding) for encoding in encoder.tokenizer.encode_many(texts))
+    assert rows == dict.fromkeys(layers, tokens)
 
 
 def test_a_trace_changes_nothing_and_keeps_the_order_of_the_texts(encoder: Encoder) -> None:

@@ -144,6 +144,11 @@ def test_every_cut_is_told_even_where_the_counts_are_the_same(encoder: Encoder) 
     assert {entry.filename for entry in caught} == {__file__}
 
 
+def test_a_cut_is_told_to_code_without_a_module(encoder: Encoder) -> None:
+    with pytest.warns(CutWarning):
+        exec("encoder.embed(text, on_long='cut')", {"encoder": encoder, "text": LONG})
+
+
 def test_a_filter_for_the_callers_module_is_obeyed(encoder: Encoder) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

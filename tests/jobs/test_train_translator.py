@@ -111,6 +111,7 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
     ("changes", "told"),
     [
         ({"vocabulary": 5000}, r"supports \d+ pieces, not vocabulary=5000; ask for fewer"),
+        ({"vocabulary": 0}, "vocabulary=0 must be more than the 4 special tokens"),
         ({"kind": "transfomer"}, 'did you mean "transformer"'),
         ({"size": "huge"}, "choose one of small, base"),
         ({"changes": {"widht": 3}}, 'did you mean "width"'),

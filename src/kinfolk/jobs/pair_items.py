@@ -78,7 +78,7 @@ class PairSurvey:
 
 
 def survey_pairs(
-    learned: PairItems, held: PairItems, tokenizer: PairTokenizer, vocabulary: str, model: str, weights: tuple[int, int]
+    learned: PairItems, held: PairItems, tokenizer: PairTokenizer, model: str, weights: tuple[int, int]
 ) -> PairSurvey:
     """Look through the pairs that will be used; `weights` are all of the model, and those from a language model."""
     if not learned.items:
@@ -87,13 +87,14 @@ def survey_pairs(
     targets = [len(item.target) for item in learned.items]
     unknown = sum(item.target.count(tokenizer.unknown_id) for item in learned.items)
     known = {fingerprint((pair.source,)) for pair in learned.pairs}
+    other = "" if tokenizer.joint else f" and {tokenizer.target_size:,}"
     return PairSurvey(
         pairs=len(learned.items),
         dev_pairs=len(held.items),
         model=model,
         parameters=weights[0],
         started=weights[1],
-        vocabulary=vocabulary,
+        vocabulary=f"{tokenizer.source.kind}, {tokenizer.source_size:,} pieces{other}",
         source_tokens=(int(median(sources)), max(sources)),
         target_tokens=(int(median(targets)), max(targets)),
         unknown=unknown / sum(targets),

@@ -131,27 +131,20 @@ def train_translator(
     learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
     if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
         settings = dataclasses.replace(settings, evaluations=1, patience=None)
-    words = known or _learn(learned, vocabulary or SIZE, vocabulary_kind or KIND, joint is not False)
+    words = known or _learn(learned, vocabulary, vocabulary_kind, joint)
     config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
     material, judged = (pair_items(side, words, config.context) for side in (learned, held))
-    spelled = f"{words.source.kind}, {words.source_size:,} pieces" + (
-        "" if words.joint else f" and {words.target_size:,}"
-    )
     weights = count_text_to_text(family, config), 0 if start is None else start.weights
-    found = survey_pairs(material, judged, words, spelled, family.title, weights)
+    found = survey_pairs(material, judged, words, family.title, weights)
     watcher.before(found)
-    language_model = None if start is None else start.model
-    run = TranslationRun(
-        family, config, words, material, judged, settings, label_smoothing, sampling, language_model, place
-    )
+    run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, sampling, start, place)
     result = run.train(output, watcher.step)
     notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.trained.notes]
     names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))
 
     def keep() -> list[str]:
-        started = None if start is None else start.name
         account = TranslatorAccount(
-            output.resolve().name, result, found, settings, label_smoothing, sampling, started, *names
+            output.resolve().name, result, found, settings, label_smoothing, sampling, start, *names
         )
         result.translator.save(output / "model", translator_card(account))
         return write_translator_report(output, account, notes)
@@ -223,10 +216,12 @@ def _known_words(
     return found
 
 
-def _learn(learned: Sequence[Pair], size: int, kind: str, joint: bool) -> PairTokenizer:
+def _learn(learned: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None) -> PairTokenizer:
+    """A vocabulary of the usual size and kind, unless another is asked for."""
     sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
+    chosen = KIND if kind is None else kind, SIZE if size is None else size
     with in_the_users_words():
-        return learn_pair(kind, sources, targets, size, joint)
+        return learn_pair(chosen[0], sources, targets, chosen[1], joint is not False)
 
 
 def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:

@@ -13,12 +13,12 @@ import torch
 
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import InputError
+from kinfolk.jobs.decoder_start import DecoderStart
 from kinfolk.jobs.job import content_hash
 from kinfolk.jobs.measure import Measured, mean_loss, measure
 from kinfolk.jobs.pair_items import PairItems
 from kinfolk.jobs.translator import TRAINED, Translator
 from kinfolk.models.model import module_hash
-from kinfolk.models.recurrent_writer import RecurrentLm
 from kinfolk.models.seq2seq import Seq2Seq, start_decoder_from
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, fresh
 from kinfolk.objectives.scheduled_translation import SamplingPlan, ScheduledTranslation
@@ -55,7 +55,7 @@ class TranslationRun:
     settings: TrainSettings
     smoothing: float
     sampling: SamplingPlan
-    language_model: RecurrentLm | None
+    start: DecoderStart | None
     device: torch.device
 
     def __post_init__(self) -> None:
@@ -65,9 +65,9 @@ class TranslationRun:
     def model(self) -> Any:
         """A fresh one; its decoder may begin as a language model."""
         model = fresh(self.family, self.config, self.settings.seed)
-        if self.language_model is not None:
+        if self.start is not None:
             assert isinstance(model, Seq2Seq)
-            start_decoder_from(self.language_model, model)
+            start_decoder_from(self.start.model, model)
         return model.to(self.device)
 
     @property
@@ -136,7 +136,7 @@ class TranslationRun:
             "settings": self.settings.described(),
             "family": self.family.name,
             "config": dataclasses.asdict(self.config),
-            "start": None if self.language_model is None else module_hash(self.language_model),
+            "start": None if self.start is None else module_hash(self.start.model),
             "vocabulary": {"kind": self.tokenizer.source.kind, "joint": self.tokenizer.joint},
             "tokenizer": content_hash(words),
             "data": content_hash(sides),

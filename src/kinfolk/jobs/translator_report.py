@@ -20,6 +20,7 @@ import torch
 from kinfolk import __version__
 from kinfolk.files import write_bytes
 from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, settings_told, steps_told
+from kinfolk.jobs.decoder_start import DecoderStart
 from kinfolk.jobs.markdown import escaped, indented, page, plain, table
 from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.translation_run import TranslationResult
@@ -41,7 +42,7 @@ class TranslatorAccount:
     settings: TrainSettings
     smoothing: float
     sampling: SamplingPlan
-    started: str | None  # the name of the language model that the decoder began as
+    start: DecoderStart | None
     train: str  # names of files, without folders
     dev: str
 
@@ -116,7 +117,7 @@ def _manner_told(account: TranslatorAccount) -> list[tuple[str, object]]:
     sampled = f"at most {plan.most:g}, {plan.schedule}, in {plan.way}"
     return [
         *([("own guesses read", sampled)] if plan.most else []),
-        *([("decoder begun as", account.started)] if account.started is not None else []),
+        *([("decoder begun as", account.start.name)] if account.start is not None else []),
     ]
 
 

@@ -63,7 +63,7 @@ class CutCount:
         """Warn, once for all texts."""
         if self.texts:
             caller = _caller()
-            place = caller.f_code.co_filename, caller.f_lineno, caller.f_globals["__name__"]
+            place = caller.f_code.co_filename, caller.f_lineno, _module(caller)
             # Without a registry: Python would leave out a second cut that happens to have the same counts.
             warnings.warn_explicit(CutWarning(self.texts, self.kept, self.dropped), None, *place)
 
@@ -71,9 +71,13 @@ class CutCount:
 def _caller() -> FrameType:
     """Who called this package: the line that a warning points to."""
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("kinfolk."):
+    while frame.f_back is not None and _module(frame).startswith("kinfolk."):
         frame = frame.f_back
     return frame
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "<string>"))  # code that was run by exec may have none
 
 
 def pieces(

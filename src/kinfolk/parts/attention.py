@@ -36,7 +36,7 @@ class Attention(nn.Module):
         """With `at`, only these rows look; they are the queries of `bound`."""
         qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)
         queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
-        queries = queries if at is None else queries[at]
+        queries = queries if at is None else queries.index_select(0, at)
         mixed = attend(queries, keys, values, bound, bias, self.dropout if self.training else 0.0, trace)
         return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
 

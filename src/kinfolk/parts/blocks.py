@@ -74,7 +74,7 @@ class Layer(nn.Module):
         self, hidden: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor], at: Tensor | None = None
     ) -> Tensor:
         """norm(x + part(x)), or x + part(norm(x)); `part` makes a fresh tensor (of the rows `at`)."""
-        kept = hidden if at is None else hidden[at]
+        kept = hidden if at is None else hidden.index_select(0, at)
         if self.pre_norm:
             return add(kept, self.dropout(part(norm(hidden))))
         return norm(add(kept, self.dropout(part(hidden))))  # type: ignore[no-any-return]

@@ -57,7 +57,7 @@ def attend(
     if not outputs:
         return queries.new_zeros(queries.shape)
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-    return joined if bound.order is None else joined[bound.order]
+    return joined if bound.order is None else joined.index_select(0, bound.order)
 
 
 def attend_slots(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:

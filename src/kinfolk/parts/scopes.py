@@ -24,7 +24,8 @@ class Rows:
     """Which packed rows one side of a group reads: `count` sequences of up to `length` tokens.
 
     `start` is set when the rows simply follow each other in the packed matrix; otherwise `index` lists them, with
-    holes pointing at a row of the same sequence, and `kept` lists the places that are not holes.
+    holes pointing at a row of the same sequence, and `kept` lists the places that are not holes. (`index_select` has a
+    gradient three times as fast as that of `packed[index]`.)
     """
 
     count: int
@@ -38,13 +39,14 @@ class Rows:
         if self.start is not None:
             rows = packed[self.start : self.start + self.count * self.length]
         else:
-            rows = packed[self.index]
+            assert self.index is not None
+            rows = packed.index_select(0, self.index)
         return rows.view(self.count, self.length, *packed.shape[1:]).transpose(1, 2)
 
     def give(self, padded: Tensor) -> Tensor:
         """(count, heads, length, head_width) -> (real tokens, heads, head_width)."""
         rows = padded.transpose(1, 2).reshape(self.count * self.length, padded.shape[1], padded.shape[3])
-        return rows if self.kept is None else rows[self.kept]
+        return rows if self.kept is None else rows.index_select(0, self.kept)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ def contexts(score: Score, target: Tensor, source: Tensor, bound: Bound, trace: 
         if watcher is not None:
             watcher.add_attention(group, scores, bound)
     joined = torch.cat(outputs)
-    return joined if bound.order is None else joined[bound.order]
+    return joined if bound.order is None else joined.index_select(0, bound.order)
 
 
 def _masked(scores: Tensor, group: Group) -> Tensor:

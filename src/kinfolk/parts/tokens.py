@@ -73,17 +73,18 @@ class Layout:
     def pad(self, packed: Tensor, fill: float = 0.0) -> Tensor:
         """(tokens, …) -> (sequences, longest, …), holes filled with `fill`."""
         longest = max(self.lengths, default=0)
-        padded = packed.new_full((self.sequences, longest, *packed.shape[1:]), fill)
-        padded[self.owners, self._columns] = packed
-        return padded
+        padded = packed.new_full((self.sequences * longest, *packed.shape[1:]), fill)
+        return padded.index_copy_(0, self._places, packed).view(self.sequences, longest, *packed.shape[1:])
 
     def unpad(self, padded: Tensor) -> Tensor:
         """(sequences, longest, …) -> (tokens, …): the inverse of `pad`."""
-        return padded[self.owners, self._columns]
+        return padded.flatten(0, 1).index_select(0, self._places)
 
     @cached_property
-    def _columns(self) -> Tensor:
-        return Layout(self.lengths, self.device).positions if self.first_positions is not None else self.positions
+    def _places(self) -> Tensor:
+        """Where each token stands in a padded matrix, its rows end to end."""
+        columns = self.positions if self.first_positions is None else Layout(self.lengths, self.device).positions
+        return self.owners * max(self.lengths, default=0) + columns
 
     @cached_property
     def first_rows(self) -> Tensor:
@@ -92,12 +93,12 @@ class Layout:
 
     def first(self, packed: Tensor) -> Tensor:
         """(tokens, …) -> (sequences, …): the first token of each sequence."""
-        return packed[self.first_rows]
+        return packed.index_select(0, self.first_rows)
 
     def last(self, packed: Tensor) -> Tensor:
         """(tokens, …) -> (sequences, …): the last token of each sequence. Every sequence must have one."""
         ends = tuple(start + length - 1 for start, length in zip(self.starts, self.lengths, strict=True))
-        return packed[torch.tensor(ends, dtype=torch.long, device=self.device)]
+        return packed.index_select(0, torch.tensor(ends, dtype=torch.long, device=self.device))
 
     def mean(self, packed: Tensor) -> Tensor:
         """(tokens, width) -> (sequences, width): the mean over each sequence; zeros for an empty one."""
