@@ -12,6 +12,7 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError, TooLongError
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.windows import CutWarning, window_pieces
+from kinfolk.parts.tokens import pack
 from kinfolk.text.learn import learn
 
 LONG = " ".join(passages()[:8])
@@ -171,3 +172,15 @@ def test_a_pair_of_two_long_texts_is_named(encoder: Encoder) -> None:
         encoder.embed(["short", (LONG, LONG)])
     with pytest.warns(CutWarning, match=r"1 text was cut: 57 of its tokens kept"):
         assert encoder.embed((LONG, LONG), on_long="cut").shape == (16,)
+
+
+def test_a_window_and_a_stride_of_the_users_own(encoder: Encoder) -> None:
+    windows = window_pieces(encoder.tokenizer, LONG, 0, 20, 5)
+    together = encoder.model(pack([piece.encoding.ids for piece in windows])).detach().numpy()
+    starts = np.cumsum([0, *(len(piece.encoding) for piece in windows)])
+    own = [together[start + piece.own[0] : start + piece.own[1]] for start, piece in zip(starts, windows, strict=False)]
+    found = encoder.embed(LONG, layers="last", pool="none", window=20, stride=5)
+    assert found.tokens == encoder.tokenizer.encode(LONG).tokens
+    assert np.abs(found.vectors - np.concatenate(own)).max() < 1e-5
+    with pytest.raises(InputError, match="window=61 is more than the 60 tokens"):
+        encoder.embed(LONG, window=61)

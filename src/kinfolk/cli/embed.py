@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kinfolk.cli.options import AllowPickle, Column, Device, Model, open_encoder, parse_layers
+from kinfolk.cli.options import AllowPickle, Column, Device, Model, Stride, Window, open_encoder, parse_layers
 from kinfolk.cli.progress import working
 
 EXAMPLE = """\
@@ -42,6 +42,8 @@ def embed(
     on_long: Annotated[str, typer.Option("--on-long", help="Texts too long for the model: window, cut or error.")] = (
         "window"
     ),
+    window: Window = None,
+    stride: Stride = None,
     device: Device = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
@@ -52,7 +54,7 @@ def embed(
     from kinfolk.jobs.embed_file import embed_file
 
     encoder = open_encoder(model, device, allow_pickle)
-    settings = encoder.embed_settings(parse_layers(layers), pool, normalize, on_long)
+    settings = encoder.embed_settings(parse_layers(layers), pool, normalize, on_long, window, stride)
     with working(total) as (work, report):
         embed_file(encoder, read_texts(source, column), output, settings, report)
     work.close(encoder.embed_width(settings))

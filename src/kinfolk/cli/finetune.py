@@ -25,7 +25,9 @@ from kinfolk.cli.options import (
     Schedule,
     Shard,
     Steps,
+    Stride,
     Warmup,
+    Window,
     open_encoder,
     parse_layers,
 )
@@ -92,10 +94,8 @@ def finetune(
         str | None, typer.Option("--class-weights", help="balanced, or by name: good=1,bad=3.")
     ] = None,
     crf: Annotated[bool, typer.Option("--crf", help="Tags: judge whole sentences, not words one by one.")] = False,
-    window: Annotated[
-        int | None, typer.Option("--window", help="Tokens read at once, at most the model's limit.")
-    ] = None,
-    stride: Annotated[int | None, typer.Option("--stride", help="Tokens that neighbouring windows share.")] = None,
+    window: Window = None,
+    stride: Stride = None,
     frozen: Annotated[
         str | None,
         typer.Option(

@@ -21,6 +21,9 @@ Column = Annotated[
     typer.Option("--column", help="Column with the texts of a .csv, .tsv or .jsonl file.  [default: text]"),
 ]
 
+Window = Annotated[int | None, typer.Option("--window", help="Tokens read at once, at most the model's limit.")]
+Stride = Annotated[int | None, typer.Option("--stride", help="Tokens that neighbouring windows share.")]
+
 Minutes = Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")]
 Rate = Annotated[float, typer.Option("--rate", help="Peak learning rate.")]

@@ -52,6 +52,7 @@ class EmbedSettings:
     normalize: bool
     size: int  # tokens that the model reads at once
     on_long: str
+    stride: int | None = None  # tokens that neighbouring windows share
     prefix: str = ""
     lowercase: bool = False
 
@@ -69,7 +70,8 @@ def embed_chunks(
     def prepare(number: int, chunk: list[Text]) -> list[Piece]:
         first = number * CHUNK_TEXTS
         ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
-        return pieces(tokenizer, ready, settings.size, settings.on_long, cut, lambda place: f"text {first + place}")
+        size, on_long, stride = settings.size, settings.on_long, settings.stride
+        return pieces(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
 
     for parts, number in _ahead(prepare, chunks(texts, CHUNK_TEXTS)):
         yield _compute(model, parts, number, settings, trace)

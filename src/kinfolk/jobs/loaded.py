@@ -23,6 +23,7 @@ from kinfolk.jobs.find import G2P, find_model
 from kinfolk.jobs.layers import choose_layers
 from kinfolk.jobs.spans import Answer
 from kinfolk.jobs.tagged import Tagged
+from kinfolk.jobs.task import Windows
 from kinfolk.jobs.text_task import Prediction
 from kinfolk.jobs.translator import Translator, read_translator
 from kinfolk.jobs.windows import ON_LONG
@@ -73,6 +74,8 @@ class Encoder:
         pool: str | None = None,
         normalize: bool | None = None,
         on_long: str = "window",
+        window: int | None = None,
+        stride: int | None = None,
         trace: Trace | None = None,
     ) -> np.ndarray | TokenVectors | list[TokenVectors]:
         """Vectors of texts: (D,) for one string or one pair (a tuple of two), (n, D) for a list or generator.
@@ -82,10 +85,11 @@ class Encoder:
         `layers` and `pool`, a folder with modules.json is followed: its pooling, normalisation and maximum length;
         other folders give the mean of the last layer.
         `on_long`: texts longer than the model are read in overlapping windows ("window"), cut with a CutWarning that
-        counts the tokens ("cut"), or refused ("error").
+        counts the tokens ("cut"), or refused ("error"). A `window` of fewer tokens than the model reads makes texts
+        long earlier; neighbouring windows share `stride` tokens, or a quarter of what fits.
         `trace`: a `kinfolk.Trace` that receives every layer's vectors, attention weights and scores.
         """
-        settings = self.embed_settings(layers, pool, normalize, on_long)
+        settings = self.embed_settings(layers, pool, normalize, on_long, window, stride)
         single = isinstance(texts, str | tuple)
         if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
             raise InputError(f"expected a text, a pair or a collection of texts, found {kind_of(texts)}")
@@ -109,17 +113,21 @@ class Encoder:
         pool: str | None = None,
         normalize: bool | None = None,
         on_long: str = "window",
+        window: int | None = None,
+        stride: int | None = None,
     ) -> EmbedSettings:
         """What `embed` will do with these arguments on this model."""
         recipe = self.recipe if layers is None and pool is None and self.recipe is not None else None
         choice = choose_layers("last" if layers is None else layers, self.model.config.layers)
         choose("on_long", on_long, ON_LONG)
         pool = choose("pool", pool, POOLS) if pool is not None else None
+        windows = Windows(window, stride)
         if recipe is None:
-            return EmbedSettings(choice, pool or "mean", bool(normalize), self.context, on_long)
-        size = min(self.context, recipe.max_length or self.context)
+            size = windows.size(self.context)
+            return EmbedSettings(choice, pool or "mean", bool(normalize), size, on_long, stride)
+        size = windows.size(min(self.context, recipe.max_length or self.context))
         unit = recipe.normalize if normalize is None else normalize
-        return EmbedSettings(choice, recipe.pool, unit, size, on_long, recipe.prompt, recipe.lowercase)
+        return EmbedSettings(choice, recipe.pool, unit, size, on_long, stride, recipe.prompt, recipe.lowercase)
 
     def embed_width(self, settings: EmbedSettings) -> int:
         """D, the length of a vector."""

@@ -140,8 +140,10 @@ def pretrain(
 
     def keep() -> list[str]:
         account = PretrainAccount(output.resolve().name, encoder, str(found), metrics, settings, trained)
+        told = write_pretrain_report(output, account, notes)
         encoder.save(output / "model", pretrain_card(account))
-        return write_pretrain_report(output, account, notes)
+        Run(output).drop_checkpoints()
+        return told
 
     notes += here.lead(keep) or []
     return Pretrained(output, metrics, found, notes)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.errors import InputError, MissingHeadError, kind_of
 from kinfolk.jobs.classify import CHUNK_TEXTS
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.tag_task import HEADS, TagTask
@@ -30,7 +30,7 @@ def told_apart(texts: object, words: bool) -> tuple[Iterable[Words], bool]:
         return [texts], True
     if isinstance(texts, str) or not isinstance(texts, Iterable):
         expected = "lists of words" if words else "a text or a collection of texts"
-        raise InputError(f"expected {expected}, found a {type(texts).__name__}: {str(texts)[:40]!r}")
+        raise InputError(f"expected {expected}, found {kind_of(texts)}: {str(texts)[:40]!r}")
     if not words:
         return texts, False
     given = list(texts)

@@ -31,6 +31,7 @@ from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text
 from kinfolk.objectives.scheduled_translation import SamplingPlan
 from kinfolk.text.pairs import PairTokenizer, learn_pair
 from kinfolk.training.distributed import world
+from kinfolk.training.runs import Run
 from kinfolk.training.trainer import Progress, TrainSettings
 
 # Vaswani et al. 2017, section 5.3, but for the length of the run and the share of it over which the rate rises.
@@ -146,8 +147,10 @@ def train_translator(
         account = TranslatorAccount(
             output.resolve().name, result, found, settings, label_smoothing, sampling, start, *names
         )
+        told = write_translator_report(output, account, notes)
         result.translator.save(output / "model", translator_card(account))
-        return write_translator_report(output, account, notes)
+        Run(output).drop_checkpoints()
+        return told
 
     notes += here.lead(keep) or []
     return TrainedTranslator(output, result.metrics, len(result.samples), result.signature, found, notes)

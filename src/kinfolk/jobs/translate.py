@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinfolk.data.batching import chunks, token_batches
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, kind_of
 from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import Beam, Penalty, beam, greedy
 from kinfolk.generate.writing import Request, Rules, Written
@@ -148,7 +148,7 @@ class _Chunk:
     def _encoded(self, place: int) -> list[int]:
         text = self.texts[place]
         if not isinstance(text, str):
-            raise InputError(f"text {self.first + place} is a {type(text).__name__}, expected a string")
+            raise InputError(f"text {self.first + place} is {kind_of(text)}, expected a string")
         ids: list[int] = self.tokenizer.encode_source(text)
         if len(ids) > self.tally.known:
             self.tally.long += 1

@@ -12,7 +12,7 @@ import torch
 
 from kinfolk.checkpoints.manifest import CARD, write_manifest
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
-from kinfolk.errors import InputError, TokenizerError
+from kinfolk.errors import InputError, TokenizerError, kind_of
 from kinfolk.files import new_folder, write_bytes
 from kinfolk.jobs.align import Alignment, align, require_attention
 from kinfolk.jobs.manner import Manner
@@ -97,7 +97,7 @@ class Translator:
         settings = self.translate_settings(**sought, **drawn, max_length=max_length, copy_unknown=copy_unknown)
         single = isinstance(texts, str)
         if not isinstance(texts, Iterable):
-            raise InputError(f"expected a text or a collection of texts, found a {type(texts).__name__}")
+            raise InputError(f"expected a text or a collection of texts, found {kind_of(texts)}")
         given: Iterable[str] = [texts] if isinstance(texts, str) else texts
         found = [options for chunk in self.translate_stream(given, settings) for options in chunk]
         if best > 1:

@@ -43,6 +43,8 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         layer_decay: float = 1.0,
         freeze: int = 0,
         thaw: float = 0.0,
+        window: int | None = None,
+        stride: int | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = 0,
@@ -58,6 +60,8 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         self.layer_decay = layer_decay
         self.freeze = freeze
         self.thaw = thaw
+        self.window = window
+        self.stride = stride
         self.class_weight = class_weight
         self.validation_fraction = validation_fraction
         self.random_state = random_state

@@ -16,6 +16,8 @@ from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder
 from kinfolk.text.tokenizer import Text
 
+EMBED_ARGUMENTS = ("layers", "pool", "normalize", "on_long", "window", "stride")
+
 
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CarriesEncoder):  # type: ignore[misc]
     """Texts to vectors, (n, D) in float32; the arguments are those of `kinfolk.load` and of `Encoder.embed`.
@@ -41,6 +43,8 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CarriesEnc
         pool: str | None = None,
         normalize: bool | None = None,
         on_long: str = "window",
+        window: int | None = None,
+        stride: int | None = None,
         device: str = "auto",
         allow_pickle: bool = False,
     ):
@@ -49,6 +53,8 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CarriesEnc
         self.pool = pool
         self.normalize = normalize
         self.on_long = on_long
+        self.window = window
+        self.stride = stride
         self.device = device
         self.allow_pickle = allow_pickle
 
@@ -57,7 +63,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, CarriesEnc
         if self.pool == "none":
             raise InputError('pool="none" gives a vector per token, not one per text; use kinfolk.load(...).embed')
         encoder = loaded(self.model, self.device, self.allow_pickle)
-        arguments = {name: getattr(self, name) for name in ("layers", "pool", "normalize", "on_long")}
+        arguments = {name: getattr(self, name) for name in EMBED_ARGUMENTS}
         self.n_features_out_ = encoder.embed_width(encoder.embed_settings(**arguments))
         self.encoder_, self.embed_arguments_ = encoder, arguments
         return self

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.errors import InputError, first_few
+from kinfolk.errors import InputError, first_few, kind_of
 
 ONE, LISTS, TABLE = "one", "lists", "table"
 NESTED = (list, tuple, set, frozenset, np.ndarray)
@@ -112,7 +112,7 @@ def _fault(label: Any) -> str | None:
     try:
         hash(label)
     except TypeError:
-        return f"is a {type(label).__name__}, which cannot be a label"
+        return f"is {kind_of(label)}, which cannot be a label"
     if isinstance(label, float) and not label.is_integer():
         return f"is the number {label}; TextRegressor learns numbers"
     return None

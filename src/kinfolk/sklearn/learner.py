@@ -37,6 +37,7 @@ class TextLearner(CarriesEncoder):
     layer_decay           rate of a layer over that of the next one above it
     freeze                1 freezes the embeddings, 2 the first layer too, and so on
     thaw                  share of the run over which layers thaw from the top
+    window, stride        tokens read at once, and those that neighbouring windows of a long text share
     validation_fraction   held out to choose the best of four states of the model; 0 trains on everything to the end
     random_state          a number: the same one gives the same model; None: another one each time
     device                "auto", "cpu" or "cuda"
@@ -56,6 +57,8 @@ class TextLearner(CarriesEncoder):
     layer_decay: float
     freeze: int
     thaw: float
+    window: int | None
+    stride: int | None
     validation_fraction: float
     random_state: Any
     verbose: bool | int
@@ -83,6 +86,8 @@ class TextLearner(CarriesEncoder):
                     task=task,
                     class_weights=class_weights,
                     crf=crf,
+                    window=self.window,
+                    stride=self.stride,
                     settings=self._settings(seed),
                     watcher=Watcher(_tell_survey, _tell_evaluation) if self.verbose else None,
                     report=False,

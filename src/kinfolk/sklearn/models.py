@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, kind_of
 from kinfolk.files import reading
 from kinfolk.jobs.loaded import Encoder, load_encoder, pick_device
 
@@ -18,7 +18,7 @@ def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) 
     The last two models are kept; `forget_models()` lets them go.
     """
     if not isinstance(model, str | Path):
-        raise InputError(f"model={str(model)[:60]!r} is a {type(model).__name__}; give a folder or a hub name")
+        raise InputError(f"model={str(model)[:60]!r} is {kind_of(model)}; give a folder or a hub name")
     folder = Path(model).expanduser()
     with reading(folder):
         here = folder.is_dir()  # else it is "demo" or a hub name, whose files nobody edits

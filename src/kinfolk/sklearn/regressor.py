@@ -35,6 +35,8 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
         layer_decay: float = 1.0,
         freeze: int = 0,
         thaw: float = 0.0,
+        window: int | None = None,
+        stride: int | None = None,
         validation_fraction: float = 0.1,
         random_state: Any = 0,
         device: str = "auto",
@@ -49,6 +51,8 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
         self.layer_decay = layer_decay
         self.freeze = freeze
         self.thaw = thaw
+        self.window = window
+        self.stride = stride
         self.validation_fraction = validation_fraction
         self.random_state = random_state
         self.device = device

@@ -43,6 +43,8 @@ class TextTagger(TextLearner):
         layer_decay: float = 1.0,
         freeze: int = 0,
         thaw: float = 0.0,
+        window: int | None = None,
+        stride: int | None = None,
         class_weight: str | Mapping[str, float] | None = None,
         crf: bool = False,
         validation_fraction: float = 0.1,
@@ -59,6 +61,8 @@ class TextTagger(TextLearner):
         self.layer_decay = layer_decay
         self.freeze = freeze
         self.thaw = thaw
+        self.window = window
+        self.stride = stride
         self.class_weight = class_weight
         self.crf = crf
         self.validation_fraction = validation_fraction
