@@ -4,17 +4,58 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import fcntl
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from kinfolk.errors import KinfolkError
-from kinfolk.files import write_bytes
+from kinfolk.files import read_object, write_bytes, write_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a recipe's runs lie and where its figures and page go: runs are not kept for ever, their figures are."""
+
+    name: str
+    runs: Path
+    results: Path = RESULTS
+
+    @classmethod
+    def of(cls, name: str, aside: Path | None = None) -> Places:
+        """Below runs/NAME and docs/results; `aside`, for a try, all of it is elsewhere."""
+        return cls(name, (aside or REPOSITORY) / "runs" / name, aside or RESULTS)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """The figures that are noted, by name."""
+        path = self.results / f"{self.name}.json"
+        return read_object(path) if path.exists() else {}
+
+    @contextmanager
+    def noting(self) -> Iterator[dict[str, Any]]:
+        """The notes, to be changed; other processes wait meanwhile, and nothing is written if the block fails."""
+        self.runs.mkdir(parents=True, exist_ok=True)
+        with (self.runs / "notes.lock").open("a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # freed with the file, also when the process dies
+            notes = self.notes
+            yield notes
+            write_json(self.results / f"{self.name}.json", notes)
+
+
+def found_here() -> dict[str, Any]:
+    """What belongs to every figure: threads, machine and date."""
+    return {"threads": torch.get_num_threads(), "machine": processor(), "date": datetime.date.today().isoformat()}
 
 
 def data_file(relative: str) -> Path:

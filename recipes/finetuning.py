@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import datetime
 import shlex
 import sys
 import time
@@ -19,15 +18,14 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
-from common import REPOSITORY, RESULTS, data_file, processor, table, write_result
+from common import REPOSITORY, Places, data_file, found_here, table, write_result
 from controls import commonest_tag, cosine, frozen, majority, nearest_sentence, tfidf, tfidf_cosine, tfidf_ridge
 
 from kinfolk.cli.finetune import tell_survey
 from kinfolk.cli.progress import training
 from kinfolk.data.splits import stratified_split
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import parse_json, read_object, read_text, write_json
+from kinfolk.files import parse_json, read_text
 from kinfolk.jobs.finetune import finetune
 from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.reading import Columns, read_for
@@ -37,8 +35,8 @@ from kinfolk.training.entries import best_entry
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.trainer import TrainSettings
 
-RUNS = REPOSITORY / "runs" / "finetune"
-NOTED = RESULTS / "fine-tuning.json"  # runs are not kept for ever, their figures are
+PLACES = Places("fine-tuning", REPOSITORY / "runs" / "finetune")
+RUNS = PLACES.runs
 Control = Callable[[list[Any], list[Any]], Mapping[str, float]]  # (learned, held) -> metrics under the same names
 
 
@@ -256,15 +254,10 @@ def note(name: str, command: str, minutes: float) -> None:
         "seeds": len(metrics),
         "controls": controls(name),
         "minutes": round(minutes, 1),
-        "threads": torch.get_num_threads(),
-        "machine": processor(),
-        "date": datetime.date.today().isoformat(),
+        **found_here(),
     }
-    write_json(NOTED, noted() | {name: found})
-
-
-def noted() -> dict[str, Any]:
-    return read_object(NOTED) if NOTED.exists() else {}
+    with PLACES.noting() as notes:
+        notes[name] = found
 
 
 def data_place(relative: str) -> Path:
@@ -294,7 +287,7 @@ def controls(name: str) -> dict[str, float]:
 def write() -> None:
     """docs/results/fine-tuning.md, from the figures that are noted."""
     rows, commands, details = [], [], []
-    for name, found in noted().items():
+    for name, found in PLACES.notes.items():
         asked = TRAININGS[name]
         digits = 1 if asked.scale == 100 else 3
         beside = "; ".join(f"{title} {value:.{digits}f}" for title, value in found["controls"].items())

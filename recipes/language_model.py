@@ -8,16 +8,14 @@ the clock of an idle machine decide how long; `--steps 20` is a try: everything 
 from __future__ import annotations
 
 import argparse
-import datetime
 import sys
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
-from common import REPOSITORY, RESULTS, data_file, processor, table, write_result
+from common import REPOSITORY, Places, data_file, found_here, table, write_result
 from controls import tfidf
 from kneser_ney import KneserNey, sentences_of
 from translation_clock import Clock
@@ -25,7 +23,7 @@ from translation_clock import Clock
 import kinfolk
 from kinfolk.cli.progress import training
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import parse_json, read_object, read_text, write_json
+from kinfolk.files import parse_json, read_object, read_text
 from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.jobs.pretrain import PretrainWatcher
 from kinfolk.jobs.reading import Columns, read_for
@@ -36,7 +34,8 @@ from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.entries import best_entry
 from kinfolk.training.trainer import Progress
 
-FOLDER = "runs/language-model"  # as commands show it
+NAME = "language-model"
+FOLDER = f"runs/{NAME}"  # as commands show it
 WORDS = 10_001  # the 9,999 of the training text, of which <unk> is one, and the tokens </s> and <pad>
 MODEL: dict[str, Any] = {"width": 320, "layers": 2, "dropout": 0.4, "tied": True}
 TRAINING: dict[str, Any] = {"rate": 4e-3, "lanes": 32, "length": 35, "average": 0.1}
@@ -45,28 +44,10 @@ CLASSIFIER: dict[str, Any] = {"epochs": 15, "batch_size": 16, "rate": 2e-3, "eva
 SENTENCES = Columns(header=["text", "label"])
 
 
-@dataclass(frozen=True)
-class Places:
-    """Folders of the runs and of the results."""
-
-    runs: Path = REPOSITORY / FOLDER
-    results: Path = RESULTS
-
-    @classmethod
-    def below(cls, folder: Path) -> Places:
-        """All of it elsewhere, for a try."""
-        return cls(folder / FOLDER, folder)
-
-    @property
-    def noted(self) -> dict[str, Any]:
-        """Figures by name. Runs are not kept for ever, their figures are."""
-        path = self.results / "language-model.json"
-        return read_object(path) if path.exists() else {}
-
-    def note(self, name: str, found: dict[str, Any]) -> None:
-        """Keep figures, with where and when they were found."""
-        facts = {"threads": torch.get_num_threads(), "machine": processor(), "date": datetime.date.today().isoformat()}
-        write_json(self.results / "language-model.json", self.noted | {name: facts | found})
+def note(places: Places, name: str, found: dict[str, Any]) -> None:
+    """Keep figures, with where and when they were found."""
+    with places.noting() as notes:
+        notes[name] = found_here() | found
 
 
 def command(length: dict[str, float], precision: str) -> str:
@@ -108,8 +89,8 @@ def train(places: Places, length: dict[str, float], precision: str) -> None:
                 **TRAINING,
                 **length,
             )
-    if not finished or "lstm" not in places.noted:
-        places.note("lstm", measured(folder))
+    if not finished or "lstm" not in places.notes:
+        note(places, "lstm", measured(folder))
 
 
 def measured(folder: Path) -> dict[str, Any]:
@@ -140,7 +121,7 @@ def lines(relative: str) -> list[str]:
 
 def count(places: Places) -> None:
     """The controls: unigrams and Kneser-Ney's five-grams."""
-    if "controls" in places.noted:
+    if "controls" in places.notes:
         return
     train_sentences, test_sentences = (
         list(sentences_of(data_file(f"ptb/ptb.{part}.txt"))) for part in ("train", "test")
@@ -149,12 +130,12 @@ def count(places: Places) -> None:
         title: KneserNey.learn(train_sentences, order).perplexity(test_sentences)
         for title, order in {"unigrams": 1, "5-grams, modified Kneser-Ney": 5}.items()
     }
-    places.note("controls", grams)
+    note(places, "controls", grams)
 
 
 def transfer(places: Places) -> None:
     """A classifier of sentences from few labels: from the language model, and from random weights of the same shape."""
-    if "transfer" in places.noted:
+    if "transfer" in places.notes:
         return
     learned = read_for("classify", data_file("sst2/train.tsv"), SENTENCES).examples[:LABELS]
     held = read_for("classify", data_file("sst2/dev.tsv"), SENTENCES).examples
@@ -178,12 +159,12 @@ def transfer(places: Places) -> None:
         found[title] = [mean(scores), stdev(scores)]
     commonest = Counter(str(example.label) for example in held).most_common(1)[0][1] / len(held)
     accuracies = {"accuracy": found, "TF-IDF": tfidf(learned, held)["accuracy"], "commonest class": commonest}
-    places.note("transfer", accuracies)
+    note(places, "transfer", accuracies)
 
 
 def write(places: Places) -> None:
     """The page, from the figures that are noted."""
-    found = places.noted
+    found = places.notes
     missing = [name for name in ("lstm", "controls", "transfer") if name not in found]
     if missing:
         raise SystemExit(f"not noted yet: {', '.join(missing)}; run it without --only-write")
@@ -241,7 +222,7 @@ def main() -> None:
         torch.set_num_threads(given.threads)
     aside = None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}"
     try:
-        run(given, Places() if aside is None else Places.below(aside))
+        run(given, Places.of(NAME, aside))
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import REPOSITORY, processor
+from common import REPOSITORY, Places, processor
 from sacrebleu.metrics.bleu import BLEU
 from translation_clock import THREADS, Clock, timed
-from translation_data import FOLDER, PARTS, Corpus, Places, option
+from translation_data import FOLDER, NAME, PARTS, Corpus, option
 from translation_page import GROUPS, SAMPLE_WORDS, write
 
 from kinfolk.cli.output import say
@@ -138,14 +138,17 @@ def time_steps(name: str, places: Places) -> None:
     found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS, "load_before": load}
     found |= {f"{part}_seconds": round(getattr(costs, part), 4) for part in ("step", "evaluation", "save")}
     with places.noting() as notes:
-        notes["timed"][name] = found | {"machine": processor(), "date": datetime.date.today().isoformat()}
+        notes.setdefault("timed", {})[name] = found | {
+            "machine": processor(),
+            "date": datetime.date.today().isoformat(),
+        }
     say(f"{name}: {steps:,} steps take {minutes:.1f} minutes on {THREADS} threads ({costs})")
 
 
 def planned(name: str, places: Places) -> int:
     """The steps that were fixed for an entry, or for its twin."""
     known = ENTRIES[name].twin or name
-    found = places.notes["timed"].get(known)
+    found = places.notes.get("timed", {}).get(known)
     if found is None:
         raise SystemExit(f"{known} has no steps yet; on an idle machine run: python recipes/translation.py --time")
     return int(found["steps"])
@@ -168,7 +171,7 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
 
             files, watcher = asked.corpus.arguments(places), TranslatorWatcher(lambda survey: say(str(survey)), watch)
             train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", watcher=watcher)
-    if finished and name in places.notes["runs"]:
+    if finished and name in places.notes.get("runs", {}):
         return False
     note(name, asked, places)
     return True
@@ -203,7 +206,7 @@ def note(name: str, asked: Entry, places: Places) -> None:
     if asked.corpus.tatoeba:  # the only pairs whose licence lets us show some
         found["samples"] = samples(pairs["test"], test.texts)
     with places.noting() as notes:
-        notes["runs"][name] = found
+        notes.setdefault("runs", {})[name] = found
 
 
 def tokens_of_a_step(asked: Entry, translator: Translator, pairs: Sequence[Pair]) -> float:
@@ -258,7 +261,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write runs, figures and page below this folder")
     given = parser.parse_args()
     aside = given.output or (None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}")
-    places = Places() if aside is None else Places.below(aside)
+    places = Places.of(NAME, aside)
     tune()
     if given.threads:
         torch.set_num_threads(given.threads)
@@ -274,7 +277,7 @@ def run(given: argparse.Namespace, places: Places) -> None:
         load = os.getloadavg()[0]
         if load > BUSY:
             say(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
-        for name in given.names or [name for name in ENTRIES if name not in places.notes["timed"]]:
+        for name in given.names or [name for name in ENTRIES if name not in places.notes.get("timed", {})]:
             time_steps(name, places)
         return
     for name in [] if given.only_write else given.names or ENTRIES:

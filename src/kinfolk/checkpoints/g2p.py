@@ -3,8 +3,7 @@
     transformer  ──>  T R AE0 N S F AO1 R M ER0
 
 The package carries its weights as arrays in torch's layout (checkpoint20.npz), for GRUs in torch's form: the reset gate
-acts on what the matrix gave. It is found by its list of files and trusted by the hash of that file; its code is never
-imported. Its vocabularies are the letters and the phonemes of the CMU dictionary with their stress.
+acts on what the matrix gave. Its vocabularies are the letters and the phonemes of the CMU dictionary with their stress.
 Source: Park and Kim 2019, g2p-en 2.1.0, Apache-2.0.
 """
 
@@ -13,24 +12,28 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kinfolk.errors import FolderError, WeightsError, first_few
-from kinfolk.files import read_bytes, require_file, sha256
+from kinfolk.checkpoints.packaged import Packaged
+from kinfolk.errors import WeightsError, first_few
+from kinfolk.files import read_bytes
 from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from kinfolk.text.documents import Source, bpe_model
 from kinfolk.text.families import added_token
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer
 
-PACKAGE, VERSION = "g2p-en", "2.1.0"
-FILE = "g2p_en/checkpoint20.npz"
-FILE_SHA256 = "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6"
+G2P = Packaged(
+    "the letters-to-phonemes model",
+    "g2p-en",
+    "2.1.0",
+    "g2p_en/checkpoint20.npz",
+    "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6",
+)
 LARGEST_FILE = 64 * 2**20
 LARGEST_WIDTH = 4096
 DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, SyntaxError, RuntimeError)
@@ -57,22 +60,6 @@ KEYS = {  # ours: theirs
     "decoder.output.weight": "fc_w",
     "decoder.output_bias": "fc_b",
 }
-
-
-def installed_g2p() -> Path:
-    """The weights of the installed package, if they are the published ones."""
-    advice = f"pip install --no-deps {PACKAGE}=={VERSION}"
-    try:
-        package = metadata.distribution(PACKAGE)
-    except metadata.PackageNotFoundError:
-        raise FolderError(f"the letters-to-phonemes model is not installed; run: {advice}") from None
-    file = next((file for file in package.files or [] if file.as_posix() == FILE), None)
-    if file is None:
-        raise FolderError(f"the package {PACKAGE} lists no {FILE}; run: {advice} --force-reinstall")
-    path = Path(str(package.locate_file(file)))
-    if sha256(require_file(path)) != FILE_SHA256:
-        raise FolderError(f"{path}: the weights are not those of {VERSION}; run: {advice} --force-reinstall")
-    return path
 
 
 def read_g2p(path: Path) -> tuple[Seq2Seq, PairTokenizer]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from kinfolk.checkpoints.g2p import LONGEST, PACKAGE, installed_g2p, read_g2p
+from kinfolk.checkpoints.g2p import G2P, LONGEST, read_g2p
 from kinfolk.jobs.translator import Translator
 
 
 def g2p_translator(device: torch.device) -> Translator:
     """It writes as the package does: the likeliest phoneme each time, at most 20."""
-    model, tokenizer = read_g2p(installed_g2p())
+    model, tokenizer = read_g2p(G2P.path())
     manner = {"num_beams": 1, "max_length": LONGEST + 1}  # the start token counts
-    return Translator(model.to(device), tokenizer, manner, name=PACKAGE)
+    return Translator(model.to(device), tokenizer, manner, name=G2P.package)
