@@ -107,7 +107,7 @@ def test_texts_are_read_as_they_are_asked_for(tiny_bert: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words", "reason"),
     [
-        (5, False, "expected a text or a collection of texts, found a int"),
+        (5, False, "expected a text or a collection of texts, found an int"),
         ("a text", True, "expected lists of words, found a str"),
         (["a", ["b"]], True, "not both"),
         ([["a"], [5]], True, "text 1 is neither"),

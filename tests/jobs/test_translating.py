@@ -179,7 +179,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
     ):
         with pytest.raises(InputError, match=told):
             model.translate("salt", **options)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="text 1 is a int"):
+    with pytest.raises(InputError, match="text 1 is an int"):
         model.translate(["salt", 3])  # type: ignore[list-item]
     with pytest.raises(InputError, match="expected a text"):
         model.translate(3)  # type: ignore[arg-type]

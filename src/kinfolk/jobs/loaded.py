@@ -74,9 +74,9 @@ class Encoder:
         pool: str | None = None,
         normalize: bool | None = None,
         on_long: str = "window",
+        trace: Trace | None = None,
         window: int | None = None,
         stride: int | None = None,
-        trace: Trace | None = None,
     ) -> np.ndarray | TokenVectors | list[TokenVectors]:
         """Vectors of texts: (D,) for one string or one pair (a tuple of two), (n, D) for a list or generator.
 

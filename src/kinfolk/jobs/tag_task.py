@@ -17,7 +17,7 @@ from kinfolk.data.tags import OUTSIDE
 from kinfolk.errors import InputError, first_few
 from kinfolk.jobs.embed import BATCH_TOKENS
 from kinfolk.jobs.task import WHOLE, Judged, Mistake, TaskOptions, Windows, label_names, label_tables
-from kinfolk.jobs.text_task import SHOWN_MISTAKES, class_weight_list
+from kinfolk.jobs.text_task import SHOWN_MISTAKES, class_weight_list, even_classes
 from kinfolk.jobs.word_scoring import WordItems, WordScores, score_words, word_items
 from kinfolk.models.model import Model
 from kinfolk.objectives.crf_tag import CrfTag
@@ -80,7 +80,7 @@ class TagTask:
         wanted = options.class_weights
         if options.crf and wanted is not None:
             raise InputError("class_weights has no meaning with crf: paths are scored, not single tags")
-        weights = None if wanted is None else class_weight_list(wanted, names, counts)
+        weights = None if wanted is None else class_weight_list(wanted, names, even_classes(counts))
         return cls(names, options.windows, weights, options.crf)
 
     def objective(self, model: Model) -> Objective:

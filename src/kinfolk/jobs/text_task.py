@@ -87,9 +87,8 @@ class TextTask:
             raise InputError(f"there is only one class in the training data ({first_few(names)}); nothing to learn")
         weights = None
         if options.class_weights is not None:
-            # "balanced": classes share the weight of all texts; a label's yes weighs as much as its no.
-            even = {name: len(examples) / (len(names) * counts[name]) for name in names}
-            if kind == "multilabel":
+            even = even_classes(counts)
+            if kind == "multilabel":  # a label's yes weighs as much as its no
                 even = {name: max(1, len(examples) - counts[name]) / counts[name] for name in names}
             weights = class_weight_list(options.class_weights, names, even)
         return cls(kind, names, options.windows, weights)
@@ -252,6 +251,12 @@ def _label_order(label: str) -> tuple[int, float, str]:
         return 0, float(label), label
     except ValueError:
         return 1, 0.0, label
+
+
+def even_classes(counts: Mapping[str, int]) -> dict[str, float]:
+    """Weights under which all classes count the same, as scikit-learn has them: n / (classes * count)."""
+    total = sum(counts.values())
+    return {name: total / (len(counts) * count) for name, count in counts.items()}
 
 
 def class_weight_list(
