@@ -154,6 +154,7 @@ def test_labels_come_with_their_probabilities_and_tuned_thresholds_are_kept(
         ("--average", "0.3", "--rate", "0.003", "--epochs", "6", "--tensorboard"),
         ("--thaw", "0.5", "--layer-decay", "0.9", "--weight-decay", "0", "--clip", "2", "--rate", "0.003"),
         ("--seeds", "2", "--rate", "0.003", "--batch-tokens", "100"),
+        ("--dropout", "0", "--rate", "0.003"),
     ],
     ids=" ".join,
 )
@@ -170,6 +171,8 @@ def test_options_are_heard(
     entries = [json.loads(line) for line in log.read_text().splitlines()]
     if "--evaluate-every" in options:
         assert [entry["step"] for entry in entries if "metrics" in entry] == [15, 30, 40]
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert (config["hidden_dropout_prob"] == config["attention_probs_dropout_prob"] == 0) == ("--dropout" in options)
     if "--seeds" in options:
         assert set(found["by_seed"]) == {"0", "1"}
     assert (tmp_path / "run" / "tensorboard").exists() == ("--tensorboard" in options)
@@ -183,6 +186,8 @@ def test_options_are_heard(
         (("--frozen", "logistic", "--layers", "mix"), "cannot learn a mix"),
         (("--frozen", "linear", "--thaw", "0.5"), "no layer of a frozen encoder learns"),
         (("--frozen", "linear", "--crf"), "random field in its head"),
+        (("--dropout", "1.5"), "dropout=1.5 is not a number from 0 up to 1"),
+        (("--frozen", "linear", "--dropout", "0"), "a frozen one does not learn"),
         (("--window", "0"), "window=0 is not a number of tokens"),
         (("--batch-tokens", "0"), "batch_tokens must be at least 1"),
         (("--class-weights", "salty=-1"), "above 0 and finite: salty=-1"),

@@ -94,6 +94,9 @@ def finetune(
         str | None, typer.Option("--class-weights", help="balanced, or by name: good=1,bad=3.")
     ] = None,
     crf: Annotated[bool, typer.Option("--crf", help="Tags: judge whole sentences, not words one by one.")] = False,
+    dropout: Annotated[
+        float | None, typer.Option("--dropout", help="Instead of the model's own; 0 often suits regress.")
+    ] = None,
     window: Window = None,
     stride: Stride = None,
     frozen: Annotated[
@@ -160,6 +163,7 @@ def finetune(
             crf=crf,
             frozen=frozen,
             layers=parse_layers(layers),
+            dropout=dropout,
             window=window,
             stride=stride,
             max_bad_rows=max_bad_rows,

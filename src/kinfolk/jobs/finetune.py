@@ -72,6 +72,7 @@ def finetune(
     crf: bool = False,
     frozen: str | Reading | None = None,
     layers: str | Sequence[int] | None = None,
+    dropout: float | None = None,
     window: int | None = None,
     stride: int | None = None,
     max_bad_rows: int = 0,
@@ -87,10 +88,10 @@ def finetune(
 
     `model` may be loaded already; it is not changed. `task` is classify, multilabel, regress, tag, answer or choose;
     without it the form of the data tells (reading.py). Without `dev`, a tenth of `train` is held out; an empty list
-    holds nothing out, and the last weights are kept. The same call on the same folder goes on where it stopped; other
-    data or settings are refused. How to train is said by name, as in `epochs=5, rate=1e-4, batch_size=16` (all names:
-    TrainSettings and OptimiserSettings), or by `settings`. `tensorboard` also writes the log as TensorBoard reads it;
-    without `report` there is none.
+    holds nothing out, and the last weights are kept. `dropout` replaces the model's own. The same call on the same
+    folder goes on where it stopped; other data or settings are refused. How to train is said by name, as in `epochs=5,
+    rate=1e-4, batch_size=16` (all names: TrainSettings and OptimiserSettings), or by `settings`. `tensorboard` also
+    writes the log as TensorBoard reads it; without `report` there is none.
 
     With `frozen` the encoder stays as it is, and a head learns on its features: linear, bilstm, linear-crf, bilstm-crf
     or logistic, of the `layers` that `embed` knows by name or number, or of a learned "mix" of all (features.py).
@@ -100,6 +101,8 @@ def finetune(
     task = guess_task(train, columns) if task is None else choose("task", task, READERS)
     reading = reading_for(task, frozen, layers, seeds, training)
     settings, output = _settings(settings, training, TrainSettings() if reading is None else FROZEN), Path(output)
+    if reading is not None and dropout is not None:
+        raise InputError("dropout is the encoder's, and a frozen one does not learn")
     if reading is not None and crf:
         raise InputError(f'a frozen encoder has the random field in its head: frozen="{reading.head}-crf"')
     watcher = watcher if watcher is not None and here.leads else Watcher()
@@ -119,7 +122,7 @@ def finetune(
     posed = pose(task, learned, TaskOptions(class_weights, crf, Windows(window, stride)))
     found = survey(learned, held, encoder.tokenizer, encoder.context)
     given = (encoder, posed, learned, held, settings, output)
-    work = Job(*given) if reading is None else FeatureJob(*given, reading)
+    work = Job(*given, dropout) if reading is None else FeatureJob(*given, reading)
     with _on_board(watcher, output, seeds > 1) if tensorboard and here.leads else nullcontext(watcher) as watcher:
         watcher.before(found, work.fresh)
         results = {seed: work.train(seed, seeds > 1, watcher) for seed in range(settings.seed, settings.seed + seeds)}

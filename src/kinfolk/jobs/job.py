@@ -67,8 +67,10 @@ class Job:
         held: list[Any],
         settings: TrainSettings,
         folder: Path,
+        dropout: float | None = None,
     ):
         self.encoder, self.task, self.settings, self.folder = encoder, task, settings, folder
+        self.dropout = dropout
         self.material = task.material(encoder.tokenizer, learned, encoder.context)
         self.held = task.material(encoder.tokenizer, held, encoder.context)
         self.data = content_hash([[_told(example) for example in side] for side in (learned, held)])
@@ -77,7 +79,7 @@ class Job:
         self.fresh = self.fresh_model(settings.seed)[1]
 
     def fresh_model(self, seed: int) -> tuple[Model, list[str]]:
-        return with_fresh_head(self.encoder.model, self.task.head, len(self.task.labels), seed)
+        return with_fresh_head(self.encoder.model, self.task.head, len(self.task.labels), seed, self.dropout)
 
     def train(self, seed: int, several: bool, watcher: Watcher) -> Result:
         settings = dataclasses.replace(self.settings, seed=seed)

@@ -22,6 +22,7 @@ from kinfolk.parts.trace import Trace
 MOST_LAYERS = 1_000
 MOST_SETTINGS = 1_000
 TABLE_HEADS = ("masked_lm", "next_token")  # which may score with the table that the body reads with
+DROPOUTS = ("dropout", "attention_dropout")
 LARGEST_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
 
 # Public names of activations, and ours. `gelu_new` and its relatives are one formula.
@@ -321,18 +322,24 @@ def count_parameters(family: Family, config: EncoderConfig, pooler: bool = True)
     return sum(weight.numel() for weight in model.parameters())
 
 
-def with_fresh_head(model: Model, name: str, labels: int, seed: int = 0) -> tuple[Model, list[str]]:
+def with_fresh_head(
+    model: Model, name: str, labels: int, seed: int = 0, dropout: float | None = None
+) -> tuple[Model, list[str]]:
     """The same body under a new head of so many labels; with the names of all weights that start at random.
 
-    The pooler is kept where the head reads it and made anew where the checkpoint had none.
+    The pooler is kept where the head reads it and made anew where the checkpoint had none. `dropout` is another one
+    than the model's own, on vectors as on attention.
     """
     known = model.family.heads
     if name not in known:
         raise MissingHeadError(f"{model.family.title} has no {name} head; its heads are {', '.join(known)}")
-    head = known[name].build(model.config, labels)
-    pooled = head.reads == "pooled"
-    fresh = Model(model.family, model.config, {name: labels}, pooler=pooled, own_table=False)
-    initialise(fresh, model.config.initial_deviation, seed)
+    config = model.config
+    if dropout is not None:
+        changes: dict[str, Any] = {item: dropout for item in DROPOUTS if hasattr(config, item)}
+        config = dataclasses.replace(config, **changes)
+    pooled = known[name].build(config, labels).reads == "pooled"
+    fresh = Model(model.family, config, {name: labels}, pooler=pooled, own_table=False)
+    initialise(fresh, config.initial_deviation, seed)
     kept = model.state_dict()
     started = [tensor for tensor in fresh.state_dict() if not (tensor.startswith("body.") and tensor in kept)]
     fresh.load_state_dict(
