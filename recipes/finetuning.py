@@ -61,6 +61,7 @@ class Training:
     seeds: int = 1
     crf: bool = False
     average: float = 0.0
+    dropout: float | None = None
     precision: str = "fp32"
 
     def settings(self) -> TrainSettings:
@@ -84,6 +85,7 @@ class Training:
             words += [f"--{option}", shlex.quote(value)] if value is not None else []
         words += ["--header", ",".join(self.columns.header)] if self.columns.header else []
         words += ["--crf"] * self.crf + (["--average", f"{self.average:g}"] if self.average else [])
+        words += [] if self.dropout is None else ["--dropout", f"{self.dropout:g}"]
         words += ["--rate", f"{self.rate:g}", "--epochs", f"{self.epochs:g}", "--batch-size", str(self.batch_size)]
         words += ["--evaluations", str(self.evaluations)] + (["--seeds", str(self.seeds)] if self.seeds > 1 else [])
         return " ".join(words + (["--precision", self.precision] if self.precision != "fp32" else []))
@@ -150,8 +152,11 @@ TRAININGS = {
         87,
         task="regress",
         columns=Columns("sentence1", "sentence2", "score"),
-        rate=1e-4,
-        epochs=4,
+        rate=1.5e-4,
+        epochs=5,
+        evaluations=10,
+        average=0.3,
+        dropout=0.0,  # which blurs numbers: 0.865 at best with the model's own 0.1
         seeds=3,
     ),
     "atis-slots": Training(
@@ -235,6 +240,7 @@ def train(name: str, model: str, precision: str) -> None:
             dev=None if asked.dev is None else data_place(asked.dev),
             task=asked.task,
             crf=asked.crf,
+            dropout=asked.dropout,
             seeds=asked.seeds,
             device="cpu",
             settings=asked.settings(),
