@@ -63,7 +63,7 @@ class Reading:
         if isinstance(self.layers, str):
             choose("layers", self.layers, (*NAMES, MIX))
         if self.head == "logistic" and self.layers == MIX:
-            raise InputError("the logistic head is solved, not trained, so it cannot learn a mix; freeze below linear")
+            raise InputError("the logistic head is solved, not trained, so it cannot learn a mix; take linear for that")
 
     def config(self, encoder: EncoderConfig, task: Task) -> ReadoutConfig:
         """The readout for a task on an encoder."""

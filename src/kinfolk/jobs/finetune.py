@@ -104,7 +104,8 @@ def finetune(
     if reading is not None and dropout is not None:
         raise InputError("dropout is the encoder's, and a frozen one does not learn")
     if reading is not None and crf:
-        raise InputError(f'a frozen encoder has the random field in its head: frozen="{reading.head}-crf"')
+        head = reading.head.removesuffix("-crf")
+        raise InputError(f'a frozen encoder has the random field in its head: leave crf out, say frozen="{head}-crf"')
     watcher = watcher if watcher is not None and here.leads else Watcher()
     if seeds < 1:
         raise InputError("seeds must be at least 1")

@@ -42,7 +42,9 @@ class _Resting(nn.Module):
     @property
     def _packing(self) -> Packing:
         """Made at the first use, so that modules need no constructor of ours; an attribute that is no weight."""
-        found: Packing = self.__dict__.setdefault("_packed", Packing())
+        found: Packing | None = self.__dict__.get("_packed")
+        if found is None:
+            found = self.__dict__["_packed"] = Packing()
         return found
 
 
