@@ -99,6 +99,8 @@ def reading_for(
     task: str,
     frozen: str | Reading | None,
     layers: str | Sequence[int] | None,
+    crf: bool,
+    dropout: float | None,
     seeds: int,
     training: Collection[str],
 ) -> Reading | None:
@@ -114,6 +116,11 @@ def reading_for(
     elif layers is not None:
         raise InputError("say the layers in the Reading")
     choose("frozen", frozen.head, heads)
+    if dropout is not None:
+        raise InputError("dropout is the encoder's, and a frozen one does not learn")
+    if crf:
+        head = frozen.head.removesuffix("-crf")
+        raise InputError(f'a frozen encoder has the random field in its head: leave crf out, say frozen="{head}-crf"')
     named = ["seeds"] * (seeds > 1) + sorted({*training} - {"seed"})
     idle = named if frozen.solved else [name for name in named if name in OF_LAYERS]
     if idle:

@@ -99,13 +99,8 @@ def finetune(
     here = world()
     columns = Columns(text, pair, label, header)
     task = guess_task(train, columns) if task is None else choose("task", task, READERS)
-    reading = reading_for(task, frozen, layers, seeds, training)
+    reading = reading_for(task, frozen, layers, crf, dropout, seeds, training)
     settings, output = _settings(settings, training, TrainSettings() if reading is None else FROZEN), Path(output)
-    if reading is not None and dropout is not None:
-        raise InputError("dropout is the encoder's, and a frozen one does not learn")
-    if reading is not None and crf:
-        head = reading.head.removesuffix("-crf")
-        raise InputError(f'a frozen encoder has the random field in its head: leave crf out, say frozen="{head}-crf"')
     watcher = watcher if watcher is not None and here.leads else Watcher()
     if seeds < 1:
         raise InputError("seeds must be at least 1")
