@@ -98,7 +98,7 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
     model = with_fresh_head(encoder.model, "classify", 2)[0]
     items = task.material(encoder.tokenizer, examples(96), encoder.context).items
     moved: list[set[int]] = []
-    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    before: dict[str, torch.Tensor] = {}
 
     def watch(progress: object) -> None:
         depths = model.depths()
@@ -107,7 +107,9 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
 
     run = Run.open(tmp_path / "run", {})
     told = settings(epochs=1.0, evaluations=1, thaw=1.0)
-    Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}), watch).train()
+    trainer = Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}), watch)
+    before |= {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    trainer.train()
     run.close()
     assert moved[1] == {3}  # the first step has a rate of zero
     assert moved[5] == {2, 3}

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError, MissingHeadError, nearest
+from kinfolk.parts.tables import Embedding
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
 
@@ -256,6 +257,13 @@ class Model(nn.Module):
         if not name.startswith("body.") or name.startswith("body.pooler."):
             return self.config.layers + 1
         return self.body.depth_of(name)  # type: ignore[operator, no-any-return]
+
+    def reading_table(self) -> str | None:
+        """The module that is the table of tokens, unless a head scores with that table too."""
+        if any(head in TABLE_HEADS for head in self.heads):
+            return None
+        tables = ((name, module.weight) for name, module in self.named_modules() if isinstance(module, Embedding))
+        return next((name for name, weight in tables if weight is self.body.token_table), None)
 
     def with_heads(self, heads: Mapping[str, nn.Module]) -> Model:
         """The same body, shared and not copied, under other heads."""

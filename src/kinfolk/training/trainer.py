@@ -23,6 +23,7 @@ from kinfolk.objectives.objective import Item, Objective
 from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.distributed import world
 from kinfolk.training.learner import Learner
+from kinfolk.training.narrowing import narrow, widen
 from kinfolk.training.optimiser import OptimiserSettings, Trainable
 from kinfolk.training.runs import Run, Snapshot
 from kinfolk.training.schedules import SCHEDULES, rate_factor
@@ -175,6 +176,8 @@ class Trainer:
         self.plan: Plan = plan or StepPlan(
             [len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens
         )
+        if settings.optimiser.freeze == 0:
+            narrow(model, (item.ids for item in items))  # type: ignore[arg-type]
         self.learner = self._new_learner(model)
         self.top = max(model.depths().values())
         self.step = 0
@@ -289,6 +292,7 @@ class Trainer:
         if snapshot is None:
             raise FolderError(first_few(notes))
         load(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
+        widen(self.model)  # type: ignore[arg-type]
         self.model.eval()
         return notes
 
