@@ -300,7 +300,7 @@ def write() -> None:
         reached = f"{asked.scale * found['mean'][asked.figure]:.{digits}f}"
         if found["deviation"]:
             reached += f" ± {asked.scale * found['deviation'][asked.figure]:.{digits}f}"
-        took = f"{found['minutes']:g} on {found['threads']}" if found["minutes"] else ""
+        took = f"{found['minutes']:g} on {found['threads']}, {found['machine']}" if found["minutes"] else ""
         goal = "" if asked.goal is None else f"{asked.goal:g}"
         goal += "" if asked.within is None else f" within {asked.within:g} minutes of two cores"
         rows.append([asked.title, asked.figure, reached, goal, beside, str(found["seeds"]), took])

@@ -53,11 +53,14 @@ def test_the_first_vector_may_take_a_third_of_the_peers_time() -> None:
         assert goal_table(best).splitlines()[-1].endswith(f"| {seconds / 6:.3f} | 0.333 | {reached} |")
 
 
-def test_memory_may_grow_by_a_twentieth() -> None:
-    from bench.memory import rows_of
+def test_memory_may_grow_by_a_twentieth_over_a_file_and_by_20_mb_over_many_calls() -> None:
+    from bench.memory import rows_of, within_share, within_size
 
-    assert rows_of("resident at {:,} lines", (10_000, 100_000), (102_400, 107_008)) == [
+    sizes = 102_400, 107_008
+    assert rows_of("resident at {:,} lines", (10_000, 100_000), sizes, within_share(sizes)) == [
         ["resident at 10,000 lines", "100", "", "", ""],
-        ["resident at 100,000 lines", "104", "4.500", "5", "yes"],
+        ["resident at 100,000 lines", "104", "4.500 %", "5 %", "yes"],
     ]
-    assert rows_of("{}", (1, 2), (1000, 1060))[1][2:] == ["6.000", "5", "no"]
+    assert within_share((1000, 1060)) == ["6.000 %", "5 %", "no"]
+    assert within_size(sizes) == ["4.500 MB", "20 MB", "yes"]
+    assert within_size((0, 21 * 1024))[2] == "no"
