@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
@@ -28,7 +29,8 @@ import kinfolk
 import kinfolk.sklearn as door
 from kinfolk import demo
 from kinfolk.checkpoints.sentence import SentenceRecipe
-from kinfolk.errors import InputError, KinfolkError
+from kinfolk.checkpoints.tensors import tensors_to_bytes
+from kinfolk.errors import FolderError, InputError, KinfolkError
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.models.model import Model, initialise
 from kinfolk.models.registry import family
@@ -220,6 +222,22 @@ def test_a_pickle_of_the_first_version_which_told_of_no_heads_works(folder: Path
     again = TextEmbedder.__new__(TextEmbedder)
     again.__setstate__(state)
     assert np.array_equal(again.transform(TEXTS), embedder.transform(TEXTS))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "reason"),
+    [
+        ("weights", tensors_to_bytes({"embeddings.LayerNorm.bias": torch.ones(3)}), "missing .* tensors"),
+        ("config", "none", "not a pickle of this estimator"),
+        ("recipe", {"pool": "mean", "colour": "red"}, "not a pickle of this estimator"),
+    ],
+)
+def test_a_damaged_pickle_is_told_in_one_line(part: str, value: object, reason: str, folder: Path) -> None:
+    fitted = TextEmbedder(str(folder)).fit(["a text"])
+    state = fitted.__getstate__()
+    state["encoder_"] = state["encoder_"] | {part: value}
+    with pytest.raises(FolderError, match=reason):
+        TextEmbedder().__setstate__(state)
 
 
 def test_an_unfitted_embedder_pickles_without_weights(folder: Path) -> None:

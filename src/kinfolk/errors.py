@@ -18,6 +18,7 @@ StopSignalError               no fault: SIGINT or SIGTERM ended a training run a
 from __future__ import annotations
 
 import difflib
+import operator
 import signal
 from collections.abc import Iterable
 
@@ -96,6 +97,17 @@ def kind_of(value: object) -> str:
     if name.endswith("s"):
         return name
     return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
+
+
+def whole_number(name: str, value: object, least: int = 1) -> int:
+    """`value` if it is a whole number of at least `least` (numpy's too), else an InputError."""
+    try:
+        found = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        found = least - 1
+    if found < least:
+        raise InputError(f"{name}={str(value)[:60]} is not a whole number of {least} or more")
+    return found
 
 
 def missing_extra(need: str, error: ImportError, extra: str = "train") -> KinfolkError:

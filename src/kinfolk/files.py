@@ -45,6 +45,14 @@ def inside(folder: Path, name: str) -> Path:
     raise FolderError(f"{path} is a link that leaves the folder; refused")
 
 
+def is_folder(path: str | Path) -> bool:
+    """Is a folder there? A name that the system cannot look for (too long, a NUL) names none."""
+    try:
+        return Path(path).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Any refusal by the system in this block becomes a FolderError about `path`."""
@@ -126,6 +134,13 @@ def sha256(path: Path) -> str:
     """Hash of a file, read in pieces."""
     with reading(require_file(path)), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def refuse_same(source: str | Path, output: str | Path) -> None:
+    """What is written must not take the place of what is read."""
+    with contextlib.suppress(OSError):  # one of them is not there, or its name is too long: told where it is opened
+        if Path(source).samefile(output):
+            raise FolderError(f"{output} is the input itself; choose another name for the output")
 
 
 @contextlib.contextmanager

@@ -156,3 +156,15 @@ def test_an_existing_folder_is_a_path_even_when_it_looks_like_a_name(
     (tmp_path / "somebody" / "tiny").symlink_to(good)
     monkeypatch.chdir(tmp_path)
     assert locate("somebody/tiny") == Path("somebody/tiny")
+
+
+@pytest.mark.parametrize("error", [KeyError("id"), TypeError("no list"), RuntimeError("")])
+def test_whatever_a_library_makes_of_a_foreign_answer_is_one_line(
+    error: Exception, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
+    with pytest.raises(HubError, match=f'^"somebody/tiny" cannot be fetched from the hub: {type(error).__name__}'):
+        locate("somebody/tiny")

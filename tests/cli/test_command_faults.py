@@ -20,6 +20,7 @@ from surroundings import Command
 from tiny import randomise
 from tiny_folders import change_config, change_weights, write_folder
 
+KEY = "bert.encoder.layer.1.attention.self.key.weight"
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 
 
@@ -58,6 +59,18 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: change_weights(folder, {QUERY: torch.full((16, 16), torch.nan)}),
         f"{QUERY} holds NaN or infinite numbers",
     ),
+    "NaN in the second of three joined tensors": (
+        lambda folder: change_weights(folder, {KEY: torch.full((16, 16), torch.nan)}),
+        f"{KEY} holds NaN or infinite numbers",
+    ),
+    "whole numbers": (
+        lambda folder: change_weights(folder, {KEY: torch.ones(16, 16, dtype=torch.int32)}),
+        f"{KEY} holds torch.int32, not floating-point numbers",
+    ),
+    "a tie that is neither": (
+        lambda folder: change_config(folder, tie_word_embeddings="maybe"),
+        "tie_word_embeddings=maybe is neither true nor false",
+    ),
     "another vocabulary": (
         lambda folder: learn("wordpiece", passages(), 330).save(folder),
         "ids up to 329, the embedding 320 rows",
@@ -82,6 +95,20 @@ def test_a_fault_of_the_folder_is_one_line_and_no_output(
     assert ended.err.count("\n") == 1
     assert told in ended.err
     assert list(tmp_path.glob("*vectors*")) == []
+
+
+@pytest.mark.parametrize("arguments", [("info",), ("embed", "--model", "demo", "--output", "v.npy", "--input")])
+def test_a_name_too_long_for_the_system_is_one_line(command: Command, arguments: tuple[str, ...]) -> None:
+    ended = command(*arguments, "a" * 300)
+    assert (ended.code, ended.out, ended.err.count("\n")) == (2, "", 1)
+
+
+def test_the_input_is_not_written_over(command: Command, good: Path, tmp_path: Path) -> None:
+    lines = tmp_path / "own.jsonl"
+    lines.write_text('{"text": "A cat."}\n')
+    ended = command("embed", "--model", good, "--input", lines, "--output", lines, "--pool", "none")
+    assert (ended.code, ended.err) == (2, f"kinfolk: {lines} is the input itself; choose another name for the output\n")
+    assert lines.read_text() == '{"text": "A cat."}\n'
 
 
 def test_the_folder_without_a_fault_is_embedded(command: Command, good: Path, tmp_path: Path) -> None:

@@ -98,3 +98,22 @@ def test_warnings_of_libraries_stay_away_and_ours_are_one_line(
     monkeypatch.setattr(sys, "warnoptions", [])
     assert main.run([]) == 0
     assert capsys.readouterr().err == "kinfolk: 1 text was cut: 2 of its tokens kept, 3 dropped\n"
+
+
+@pytest.mark.parametrize(
+    ("command_line", "code"),
+    [
+        ("info bert >&-", 0),
+        ("info bert >/dev/full", 2),
+        ("info nope 2>/dev/full", 2),
+        ("embed --model demo --input - --output v.npy <&-", 2),
+    ],
+)
+def test_closed_and_full_streams_are_no_traceback(command_line: str, code: int, tmp_path: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    kinfolk = Path(sys.executable).parent / "kinfolk"
+    ended = subprocess.run(["sh", "-c", f"{kinfolk} {command_line}"], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+    assert list(tmp_path.iterdir()) == []

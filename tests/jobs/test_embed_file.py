@@ -33,6 +33,19 @@ def test_many_chunks_make_the_file_that_one_call_makes(
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
 
 
+def test_long_texts_make_small_chunks(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["short", "a rather long text of forty letters here", "tiny", "another text of about the same length"]
+    expected = encoder.embed(texts)
+    monkeypatch.setattr(embed, "CHUNK_CHARACTERS", 40)
+    reported: list[int] = []
+    embed_file(encoder, iter(texts), tmp_path / "v.npy", encoder.embed_settings(), reported.append)
+    assert reported == [2, 2]
+    np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
+    monkeypatch.setattr(embed, "TOKEN_NUMBERS", 1)
+    with pytest.raises(InputError, match="text 2 is an int"):
+        embed_file(encoder, [*texts[:2], 3], tmp_path / "v.jsonl", encoder.embed_settings(pool="none"))  # type: ignore[list-item]
+
+
 def test_no_texts_make_an_empty_file(encoder: Encoder, tmp_path: Path) -> None:
     assert embed_file(encoder, [], tmp_path / "v.npy", encoder.embed_settings()) == 0
     assert np.load(tmp_path / "v.npy").shape == (0, 32)

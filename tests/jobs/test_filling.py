@@ -103,6 +103,20 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, 
     assert math.log(two_pieces) == pytest.approx(float(best.max()), abs=1e-4)
 
 
+@pytest.mark.parametrize(("kind", "relative"), [("byte_bpe", "roberta"), ("unigram", "albert")])
+def test_a_word_of_several_pieces_never_ends_in_punctuation(kind: str, relative: str) -> None:
+    """Vocabularies that mark the blank before a word do not mark what follows it without one, punctuation included."""
+    words = learn(kind, [*passages(), "one, two! three? 4,5.6 (seven) eight; it's half-done"], 320)
+    family = registry.family(relative)
+    config = family.config.make(vocabulary_size=words.vocabulary_size, width=16, heads=2, layers=1, inner_width=16)
+    model = randomise(Model(family, config, {"masked_lm": 0}, pooler=False, own_table=False)).eval()
+    found = Encoder(model, words).fill(f"They eat {words.special['mask']} daily", top=200, pieces=2)
+    assert isinstance(found, list)
+    several = [guess.word for guess in found if guess.score > guess.probability * 1.0001]  # type: ignore[union-attr]
+    assert len(several) > 50
+    assert not [word for word in several if set(word[1:]) & set(".,!?;()")]
+
+
 def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
     words = ["cat", "bees", "mountain", "q"]
     found = encoder.fill(TEXT, words=words)
@@ -119,9 +133,11 @@ def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, th
     ("text", "options", "message"),
     [
         ("no mask here", {}, r"the text has no \[MASK\]"),
-        (TEXT, {"top": 0}, "top must be at least 1"),
-        (TEXT, {"pieces": 9}, "pieces from 1 to 8"),
+        (TEXT, {"top": 0}, "top=0 is not a whole number of 1 or more"),
+        (TEXT, {"top": 1.5}, "top=1.5 is not a whole number"),
+        (TEXT, {"pieces": 9}, "pieces=9 is more than 8"),
         (TEXT, {"words": "cat"}, "words as a list"),
+        (TEXT, {"words": [None]}, "words must be a list of strings"),
         ((TEXT, TEXT), {}, "fill takes one text"),
         (None, {}, "fill takes one text"),
         (TEXT, {"words": ["日本"]}, "cannot be spelt"),

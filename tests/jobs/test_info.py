@@ -25,7 +25,7 @@ KNOWN = {
 }
 WRITERS = [name for family in text_to_text_families() for name in family.presets]
 PRESETS = [name for family in families() for name in family.presets]
-# published with the size of the English model, although their vocabularies are others
+# published with the size of the English model, although their vocabularies are others, which is told
 ROUGH = ("bert-base-multilingual-cased", "bert-base-chinese")
 
 

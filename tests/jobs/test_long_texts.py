@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,3 +185,19 @@ def test_a_window_and_a_stride_of_the_users_own(encoder: Encoder) -> None:
     assert np.abs(found.vectors - np.concatenate(own)).max() < 1e-5
     with pytest.raises(InputError, match="window=61 is more than the 60 tokens"):
         encoder.embed(LONG, window=61)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"window": 2}, "window=2 leaves no room for text beside 2 special tokens"),
+        ({"window": "3"}, "window=3 is not a whole number of 1 or more"),
+        ({"window": 5.0}, "window=5.0 is not a whole number"),
+        ({"window": True}, "window=True is not a whole number"),
+        ({"stride": -3}, "stride=-3 is not a whole number of 0 or more"),
+        ({"window": 12, "stride": 10}, "stride=10 leaves nothing new in a window of 10 tokens of text"),
+    ],
+)
+def test_windows_that_cannot_be_are_refused_before_the_first_text(encoder: Encoder, options: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=f"^{reason}"):
+        encoder.embed([], **options)

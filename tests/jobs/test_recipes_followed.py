@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from dataclasses import replace
@@ -142,3 +143,16 @@ def test_a_folder_without_modules_has_no_recipe(tmp_path: Path) -> None:
     with pytest.raises(KinfolkError, match="not valid JSON") as caught:
         read_recipe(tmp_path)
     assert not isinstance(caught.value, ConfigError)
+
+
+def test_prompts_and_what_else_is_told_are_handed_on(five_layers: Path, tmp_path: Path) -> None:
+    told = {"prompts": {"query": "q: ", "document": "d: "}, "similarity_fn_name": "dot", "default_prompt_name": None}
+    folder = with_recipe(five_layers, tmp_path / "model", SentenceRecipe("mean"))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(told))
+    saved = load(folder, device="cpu").save(tmp_path / "copy")
+    assert json.loads((saved / "config_sentence_transformers.json").read_text()) == told
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(told | {"default_prompt_name": "query"}))
+    again = load(load(folder, device="cpu").save(tmp_path / "again"), device="cpu")
+    assert again.recipe is not None
+    assert again.recipe.prompt == "q: "
+    assert again.recipe.told["prompts"] == told["prompts"]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +121,20 @@ def test_other_settings_of_the_model_are_refused(encoder: Encoder, folder: Path,
     other = dataclasses.replace(encoder, recipe=SentenceRecipe(pool="max"))
     with pytest.raises(InputError, match="other settings"):
         Index.open(folder).search(other, QUERY)
+
+
+@pytest.mark.parametrize("rows", ["lines.txt", b"abc", {"text": "one"}, 5])
+def test_what_is_no_collection_of_rows_makes_no_index(encoder: Encoder, rows: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected a collection of texts or rows"):
+        build_index(encoder, rows, tmp_path / "index")
+    assert not (tmp_path / "index").exists()
+
+
+def test_an_index_that_does_not_tell_a_later_setting_is_opened(encoder: Encoder, copy: Path) -> None:
+    content = json.loads((copy / "index.json").read_text())
+    del content["settings"]["stride"]
+    (copy / "index.json").write_text(json.dumps(content))
+    assert Index.open(copy).search(encoder, "snow")
 
 
 def test_top_must_be_positive(encoder: Encoder, folder: Path) -> None:

@@ -64,7 +64,10 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
 
 
 def _tied(public: dict[str, Any]) -> bool:
-    return public.get("tie_word_embeddings") is not False
+    tied = public.get("tie_word_embeddings", True)
+    if not isinstance(tied, bool):
+        raise ConfigError(f"config.json: tie_word_embeddings={str(tied)[:60]} is neither true nor false")
+    return tied
 
 
 def _share_table(model: Model) -> None:

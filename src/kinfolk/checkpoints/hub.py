@@ -57,7 +57,7 @@ def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
 
 def _fetch(name: str, patterns: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     try:
@@ -69,6 +69,7 @@ def _fetch(name: str, patterns: Sequence[str]) -> Path:
         raise HubError(
             f'"{name}" is no folder here, so it was taken for a hub name; {reason} and no copy is in the cache'
         ) from None
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        raise HubError(f'"{name}" cannot be fetched from the hub: {str(error).splitlines()[0][:200]}') from None
+    except Exception as error:  # whatever a library makes of a foreign server's answer
+        reason = (str(error).splitlines() or [""])[0][:200]
+        raise HubError(f'"{name}" cannot be fetched from the hub: {type(error).__name__} {reason}') from None
     return Path(found)

@@ -6,7 +6,8 @@ sentence_bert_config.json how long a text may be.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.files import inside, read_json, read_object, write_json
 
 POOLS = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
+TOLD = "config_sentence_transformers.json"
 PUBLIC_POOLS = {"cls": "first", "mean": "mean", "max": "max"}
 
 
@@ -26,6 +28,9 @@ class SentenceRecipe:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
+    told: Mapping[str, Any] = field(
+        default_factory=dict, compare=False
+    )  # config_sentence_transformers.json: other prompts, and more
 
 
 def read_recipe(folder: Path) -> SentenceRecipe | None:
@@ -47,13 +52,14 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
     max_length = limits.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 3):
         raise ConfigError(f"{folder}/sentence_bert_config.json: max_seq_length={str(max_length)[:60]} makes no sense")
-    prompt = _prompt(folder)
+    told = _optional_object(folder, TOLD)
+    prompt = _prompt(told, folder)
     pool = _read_pool(folder, str(steps[1].get("path", "")), prompt)
-    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt)
+    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt, told)
 
 
 def _read_pool(folder: Path, name: str, prompt: str) -> str:
-    path = inside(folder, f"{name}/config.json")
+    path = inside(folder, f"{name}/config.json" if name else "config.json")
     settings = read_object(path)
     if prompt and settings.get("include_prompt") is False:
         raise ConfigError(f"{path}: leaving the prompt out of the pooling (include_prompt) is not supported")
@@ -68,13 +74,12 @@ def _read_pool(folder: Path, name: str, prompt: str) -> str:
     raise ConfigError(f"{path}: pooling by {', '.join(map(str, chosen))[:200] or 'nothing'} is not supported")
 
 
-def _prompt(folder: Path) -> str:
-    settings = _optional_object(folder, "config_sentence_transformers.json")
+def _prompt(settings: Mapping[str, Any], folder: Path) -> str:
     prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
     if default is None:
         return ""
     if not isinstance(prompts, dict) or not isinstance(default, str) or not isinstance(prompts.get(default), str):
-        raise ConfigError(f"{folder}/config_sentence_transformers.json: no prompt is called {str(default)[:60]!r}")
+        raise ConfigError(f"{folder}/{TOLD}: no prompt is called {str(default)[:60]!r}")
     return str(prompts[default])
 
 
@@ -96,6 +101,8 @@ def write_recipe(folder: Path, recipe: SentenceRecipe, width: int) -> None:
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
     limits = {"max_seq_length": recipe.max_length, "do_lower_case": recipe.lowercase}
     write_json(folder / "sentence_bert_config.json", limits)
-    if recipe.prompt:
+    if recipe.told:
+        write_json(folder / TOLD, dict(recipe.told))
+    elif recipe.prompt:
         prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
-        write_json(folder / "config_sentence_transformers.json", prompts)
+        write_json(folder / TOLD, prompts)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kinfolk.checkpoints.pickled import PickledTensors
 from kinfolk.checkpoints.safetensors_file import (
+    SafetensorsBuffer,
     SafetensorsFile,
     TensorSource,
     tensors_from_bytes,
@@ -24,6 +25,7 @@ from kinfolk.files import inside, reading
 
 __all__ = [
     "PickledTensors",
+    "SafetensorsBuffer",
     "SafetensorsFile",
     "ShardedTensors",
     "TensorSource",

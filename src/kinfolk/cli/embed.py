@@ -9,6 +9,7 @@ import typer
 
 from kinfolk.cli.options import AllowPickle, Column, Device, Model, Stride, Window, open_encoder, parse_layers
 from kinfolk.cli.progress import working
+from kinfolk.files import reading, refuse_same
 
 EXAMPLE = """\
 Example:
@@ -19,7 +20,9 @@ Example:
 def embed(
     model: Model,
     source: Annotated[str, typer.Option("--input", help="Texts, one a line, or a table; - is standard input.")],
-    output: Annotated[Path, typer.Option("--output", help="A .npy file; with --pool none a .jsonl file.")],
+    output: Annotated[
+        Path, typer.Option("--output", help="A .npy file, with --pool none a .jsonl file; replaced if it exists.")
+    ],
     column: Column = None,
     layers: Annotated[
         str | None,
@@ -50,6 +53,7 @@ def embed(
     """Turn a file of texts into vectors. Row i of the output belongs to text i of the input."""
     from kinfolk.data.readers import read_texts
 
+    refuse_same(source, output)
     total = count_texts(source, column)
     from kinfolk.jobs.embed_file import embed_file
 
@@ -68,6 +72,7 @@ def count_texts(path: str, column: str | None) -> int | None:
     from kinfolk.data.readers import STDIN, read_texts
 
     texts = read_texts(path, column)
-    if path == STDIN or Path(path).is_fifo() or Path(path).is_char_device():
-        return None
+    with reading(Path(path)):
+        if path == STDIN or Path(path).is_fifo() or Path(path).is_char_device():
+            return None
     return sum(1 for _ in texts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from kinfolk.cli.options import AllowPickle, Json
 from kinfolk.cli.output import print_json, print_table, say, visible
 from kinfolk.errors import FolderError
+from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
     from kinfolk.jobs.info import (
@@ -47,7 +47,7 @@ def info(
             print_table(("family", "paper", "idea"), tree(family))
             say("kinfolk info bert: the models of a family")
         return
-    if name == DEMO or Path(name).is_dir():
+    if name == DEMO or is_folder(name):
         folder = describe_folder(find_model(name), allow_pickle)
         print_json(as_json(folder)) if json else show_folder(folder)
     elif "/" in name:

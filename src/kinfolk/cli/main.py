@@ -102,7 +102,8 @@ def run(arguments: Sequence[str]) -> int:
         warnings.showwarning = functools.partial(show_warning, warnings.showwarning)
         try:
             code = call(arguments)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed by whoever started us
+                sys.stdout.flush()
         except KinfolkError as error:
             say(f"kinfolk: {error}")
             return USER_FAULT
@@ -114,6 +115,9 @@ def run(arguments: Sequence[str]) -> int:
         except BrokenPipeError:  # the reader of our output had enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return BROKEN_PIPE
+        except OSError as error:  # of our own streams: files are told as a KinfolkError
+            say(f"kinfolk: {error.strerror or error}")
+            return USER_FAULT
     return code
 
 

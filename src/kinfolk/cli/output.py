@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,8 +10,9 @@ from typing import Any
 
 
 def say(line: str) -> None:
-    """One line that is not a result."""
-    print(line, file=sys.stderr, flush=True)
+    """One line that is not a result; where nobody can be told, the exit code still tells."""
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def print_json(content: Any) -> None:

@@ -46,18 +46,23 @@ def working(total: int | None) -> Iterator[tuple[Work, Callable[[int], None]]]:
     if not sys.stderr.isatty():
         yield work, work.add
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, rate="")
+    with _bar() as bar:
+        task = bar.add_task("", total=total, told="")
 
         def report(count: int) -> None:
             work.add(count)
-            bar.update(task, advance=count, rate=work.rate)
+            bar.update(task, advance=count, told=work.rate)
 
         yield work, report
+
+
+def _bar() -> Any:
+    """How much is done, what there is to tell, and the time left; it goes when the work ends."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[told]}"), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 @contextlib.contextmanager
@@ -66,17 +71,13 @@ def training() -> Iterator[Callable[[int, Any], None]]:
     if not sys.stderr.isatty():
         yield tell_evaluation
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[loss]}"), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with _bar() as bar:
         tasks: dict[int, Any] = {}
 
         def step(seed: int, progress: Any) -> None:
             if seed not in tasks:
-                tasks[seed] = bar.add_task("", total=progress.total, completed=progress.step - 1, loss="")
-            bar.update(tasks[seed], advance=1, loss=f"loss {progress.loss:.3f}")
+                tasks[seed] = bar.add_task("", total=progress.total, completed=progress.step - 1, told="")
+            bar.update(tasks[seed], advance=1, told=f"loss {progress.loss:.3f}")
             tell_evaluation(seed, progress)
 
         yield step

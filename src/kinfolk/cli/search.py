@@ -59,7 +59,7 @@ def build_from(encoder: Encoder, source: str, column: str | None, folder: Path, 
     from kinfolk.data.readers import COLUMN, is_table, read_rows, read_texts
     from kinfolk.jobs.search import build_index
 
-    wanted = column or COLUMN
+    wanted = COLUMN if column is None else column
     rows = read_rows(source, wanted) if is_table(source) else read_texts(source, column)
     with working(total) as (work, report):
         built = build_index(encoder, rows, folder, wanted, report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -33,6 +33,25 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     source = iter(items)
     while chunk := list(islice(source, size)):
         yield chunk
+
+
+def weighed_chunks(
+    items: Iterable[Item], size: int, weigh: Callable[[Item], int], most: int
+) -> Iterator[tuple[int, list[Item]]]:
+    """As `chunks`, each with the number of its first item; a chunk also ends with the item that makes it weigh `most`.
+
+    >>> list(weighed_chunks(["a", "bb", "c", "d"], size=3, weigh=len, most=3))
+    [(0, ['a', 'bb']), (2, ['c', 'd'])]
+    """
+    first, chunk, weight = 0, [], 0
+    for item in items:
+        chunk.append(item)
+        weight += weigh(item)
+        if len(chunk) == size or weight >= most:
+            yield first, chunk
+            first, chunk, weight = first + len(chunk), [], 0
+    if chunk:
+        yield first, chunk
 
 
 class StepPlan:

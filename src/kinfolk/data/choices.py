@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Choice, ReadResult, finished
-from kinfolk.data.readers import Problems, kind_of, no_column, numbered_rows
+from kinfolk.data.readers import Problems, json_kind, no_column, numbered_rows
 from kinfolk.errors import DataError
 
 PLAIN = ("context", "options", "answer")
@@ -46,7 +46,7 @@ def _fault(row: dict[str, Any], needs_label: bool) -> str | None:
         if name not in row:
             return no_column(name, list(row))
         if not isinstance(row[name], str):
-            return f'"{name}" is {kind_of(row[name])}, expected a string'
+            return f'"{name}" is {json_kind(row[name])}, expected a string'
     _, options, answer = _parts(row)
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):
         return "the options must be a list of two or more strings"

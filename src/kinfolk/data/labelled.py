@@ -14,7 +14,7 @@ from typing import Any
 from kinfolk.data.columns import Columns, find_columns
 from kinfolk.data.examples import Example, Label, ReadResult, finished
 from kinfolk.data.parquet import PARQUET, parquet_rows
-from kinfolk.data.readers import TABLES, Problems, is_table, kind_of, no_column, numbered_lines, numbered_rows
+from kinfolk.data.readers import TABLES, Problems, is_table, json_kind, no_column, numbered_lines, numbered_rows
 from kinfolk.errors import DataError, FolderError, choose
 from kinfolk.files import parse_json
 
@@ -82,7 +82,7 @@ def _example(
             raise BadValueError(no_column(name, list(row)))
     for name in filter(None, (columns.text, columns.pair)):
         if not isinstance(row[name], str):
-            raise BadValueError(f'"{name}" is {kind_of(row[name])}, expected a string')
+            raise BadValueError(f'"{name}" is {json_kind(row[name])}, expected a string')
     value = None if columns.label is None else row[columns.label]
     label = parse(value) if needs_label or value not in (None, "") else None
     return Example(row[columns.text], None if columns.pair is None else row[columns.pair], label, where)
@@ -93,7 +93,7 @@ def _class_label(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
-        raise BadValueError(f"the label is {kind_of(value)}, expected a string or a number")
+        raise BadValueError(f"the label is {json_kind(value)}, expected a string or a number")
     label = str(value).strip()
     if not label or value != value:  # parquet files may say NaN where nothing is
         raise BadValueError("the label is empty")
@@ -105,7 +105,7 @@ def _label_set(value: Any) -> tuple[str, ...]:
     if isinstance(value, str):
         value = _listed(value.strip())
     if not isinstance(value, list):
-        raise BadValueError(f"the labels are {kind_of(value)}, expected a list")
+        raise BadValueError(f"the labels are {json_kind(value)}, expected a list")
     return tuple(dict.fromkeys(map(_class_label, value)))
 
 
@@ -120,7 +120,7 @@ def _listed(text: str) -> Any:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadValueError(f"the label is {kind_of(value)}, expected a number")
+        raise BadValueError(f"the label is {json_kind(value)}, expected a number")
     try:
         number = float(value.replace("_", "?")) if isinstance(value, str) else float(value)  # "1_0" is no number here
     except (ValueError, OverflowError):

@@ -19,7 +19,7 @@ from typing import Any
 from kinfolk.data.examples import fingerprint
 from kinfolk.data.labelled import table_rows
 from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import Problems, escaped_lines, is_table, kind_of, no_column, numbered_lines, readable
+from kinfolk.data.readers import Problems, escaped_lines, is_table, json_kind, no_column, numbered_lines, readable
 from kinfolk.errors import DataError, InputError
 
 COLUMNS = ("source", "target")
@@ -128,7 +128,7 @@ def _fault(pair: Pair) -> str | None:
     sides: list[tuple[str, Any]] = [("source", pair.source), ("target", pair.target)]
     for name, text in sides:
         if not isinstance(text, str):
-            return f"the {name} is {kind_of(text)}, expected a string"
+            return f"the {name} is {json_kind(text)}, expected a string"
         if not text.strip():
             return f"the {name} is empty"
     return None

@@ -67,7 +67,7 @@ def is_table(path: str | Path) -> bool:
 def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
     """The texts of a file: the column (by default `text`) of a table, the lines of anything else."""
     if is_table(path):
-        wanted = column or COLUMN
+        wanted = COLUMN if column is None else column
         return (row[wanted] for row in read_rows(path, wanted))
     if column is not None:
         raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
@@ -90,7 +90,7 @@ def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]
     problems = Problems(name_of(path))
     for number, row in numbered_rows(path, problems, column):
         if not isinstance(row[column], str):
-            problems.add(number, f'"{column}" is {kind_of(row[column])}, expected a string')
+            problems.add(number, f'"{column}" is {json_kind(row[column])}, expected a string')
         elif not problems.found:
             yield row
     problems.tell()
@@ -130,6 +130,8 @@ def name_of(path: str | Path) -> str:
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[BinaryIO]:
     if str(path) == STDIN:
+        if sys.stdin is None:
+            raise DataError("standard input is closed")
         yield sys.stdin.buffer
     else:
         with Path(path).open("rb") as stream:
@@ -176,14 +178,14 @@ def _json_rows(
             problems.add(number, str(error).removeprefix(": "))
             continue
         if not isinstance(row, dict):
-            problems.add(number, f"expected an object, found {kind_of(row)}")
+            problems.add(number, f"expected an object, found {json_kind(row)}")
         elif column is not None and column not in row:
             problems.add(number, no_column(column, list(row)))
         else:
             yield number, row
 
 
-def kind_of(value: Any) -> str:
+def json_kind(value: Any) -> str:
     """What a value of a JSON file is, for a message."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return "a number" if type(value) in (int, float) else names.get(type(value), f"a {type(value).__name__}")

@@ -47,7 +47,8 @@ class AnswerTask:
 
     def material(self, tokenizer: Tokenizer, examples: Sequence[Question], size: int) -> QuestionItems:
         """Questions beside windows of their contexts; a window that does not hold the first answer whole has none."""
-        wanted = min(USUAL_WINDOW, size) if self.windows.window is None else self.windows.size(size)
+        fitting = self.windows.size(size, tokenizer.specials_count(True))
+        wanted = min(USUAL_WINDOW, size) if self.windows.window is None else fitting
         return question_items(tokenizer, examples, wanted, self.windows.stride)
 
     def decoded(self, model: Model, material: QuestionItems, top: int = 1) -> list[Decoded]:

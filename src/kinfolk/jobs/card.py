@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kinfolk.checkpoints.hub import NAME
 from kinfolk.data.survey import ENOUGH_WORDS, MOST_PIECES, MOST_UNKNOWN
+from kinfolk.files import is_folder
 from kinfolk.jobs.account import Account, confusion_told, labels_told, metrics_told, training_told
 from kinfolk.jobs.find import DEMO
 from kinfolk.jobs.markdown import escaped, plain
@@ -89,9 +90,9 @@ def model_card(account: Account) -> str:
 
 def base_model(name: str) -> str | None:
     """The hub name of the model that training began with; None for a folder."""
-    if name == DEMO and not Path(name).is_dir():
+    if name == DEMO and not is_folder(name):
         return DEMO_NAME
-    return name if NAME.fullmatch(name) and not Path(name).is_dir() else None
+    return name if NAME.fullmatch(name) and not is_folder(name) else None
 
 
 def _base_told(name: str) -> str:

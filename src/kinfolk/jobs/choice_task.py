@@ -65,7 +65,7 @@ class ChoiceTask:
 
     def material(self, tokenizer: Tokenizer, examples: Sequence[Choice], size: int) -> ChoiceMaterial:
         """An item for each choice, with all its options; cuts are told by a CutWarning."""
-        size, stride, cut = self.windows.size(size), self.windows.stride, CutCount()
+        size, stride, cut = self.windows.size(size, tokenizer.specials_count(True)), self.windows.stride, CutCount()
         items = [_item(tokenizer, number, choice, size, stride, cut) for number, choice in enumerate(examples)]
         cut.report()
         return ChoiceMaterial(items, examples)

@@ -1,7 +1,7 @@
 """Texts to vectors: tokenise, pack by token budget, run, pool, put windows together.
 
-Texts are read in chunks, so memory does not grow with their number; within a chunk they are sorted by length, and the
-next chunk is tokenised while this one is computed.
+Texts are read in chunks, so memory does not grow with their number or length; within a chunk they are sorted by length,
+and the next chunk is tokenised while this one is computed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.data.batching import chunks, token_batches
+from kinfolk.data.batching import token_batches, weighed_chunks
 from kinfolk.errors import InputError, kind_of
 from kinfolk.jobs.layers import LayerChoice
 from kinfolk.jobs.windows import CutCount, Piece, pieces
@@ -26,6 +25,8 @@ from kinfolk.text.tokenizer import Text, Tokenizer
 
 POOLS = ("first", "mean", "max", "none")
 CHUNK_TEXTS = 2048
+CHUNK_CHARACTERS = 2**19
+TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
 BATCH_TOKENS = 2048  # of 512 … 8,192 the fastest here, within a few per cent
 
 
@@ -66,38 +67,45 @@ def embed_chunks(
 ) -> Iterator[np.ndarray | list[TokenVectors]]:
     """Vectors of a chunk of texts at a time, in order: (texts, D), or a list of TokenVectors without pooling."""
     cut = CutCount()
+    most = CHUNK_CHARACTERS
+    if settings.pool == "none":
+        most = min(most, 4 * TOKEN_NUMBERS // (model.config.width * settings.layers.width_factor))
 
-    def prepare(number: int, chunk: list[Text]) -> list[Piece]:
-        first = number * CHUNK_TEXTS
+    def prepare(first: int, chunk: list[Text]) -> list[Piece]:
         ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
         size, on_long, stride = settings.size, settings.on_long, settings.stride
         return pieces(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
 
-    for parts, number in _ahead(prepare, chunks(texts, CHUNK_TEXTS)):
+    for parts, number in _ahead(prepare, weighed_chunks(texts, CHUNK_TEXTS, _characters, most)):
         yield _compute(model, parts, number, settings, trace)
     cut.report()
 
 
+def _characters(text: Text) -> int:
+    """Of a text or a pair; what is neither is refused when it is prepared."""
+    if isinstance(text, tuple):
+        return sum(len(part) for part in text if isinstance(part, str))
+    return len(text) if isinstance(text, str) else 0
+
+
 def _ahead(
-    prepare: Callable[[int, list[Text]], list[Piece]], source: Iterator[list[Text]]
+    prepare: Callable[[int, list[Text]], list[Piece]], source: Iterator[tuple[int, list[Text]]]
 ) -> Iterator[tuple[list[Piece], int]]:
     """Prepared chunks and their sizes, the next one in the making while this one is used."""
     this = next(source, None)
     if this is None:
         return
-    parts = prepare(0, this)
+    parts = prepare(*this)
     following = next(source, None)
     if following is None:  # a thread would only cost time
-        yield parts, len(this)
+        yield parts, len(this[1])
         return
     with ThreadPoolExecutor(1) as pool:
-        for number in count(1):
-            if following is None:
-                yield parts, len(this)
-                return
-            waiting = pool.submit(prepare, number, following)
-            yield parts, len(this)
+        while following is not None:
+            waiting = pool.submit(prepare, *following)
+            yield parts, len(this[1])
             parts, this, following = waiting.result(), following, next(source, None)
+        yield parts, len(this[1])
 
 
 def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:

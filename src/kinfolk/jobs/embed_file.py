@@ -60,9 +60,15 @@ def _write_tokens(
     for chunk in encoder.embed_stream(texts, settings):
         assert isinstance(chunk, list)
         for text in chunk:
-            row = {"tokens": text.tokens, "offsets": text.offsets, "vectors": text.vectors.tolist()}
-            stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
+            row = json.dumps({"tokens": text.tokens, "offsets": text.offsets}, ensure_ascii=False)
+            stream.write(f'{row[:-1]}, "vectors": {_digits(text.vectors)}}}\n'.encode())
         count += len(chunk)
         report(len(chunk))
         give_back()
     return count
+
+
+def _digits(vectors: np.ndarray) -> str:
+    """Rows of float32 as JSON, with the nine digits that give each number back; half the time and size of json's."""
+    row = "[" + ", ".join(["%.9g"] * vectors.shape[1]) + "]"
+    return "[" + ", ".join(row % tuple(numbers) for numbers in vectors.tolist()) + "]"

@@ -11,6 +11,7 @@ the product smaller; that mean is the `score`. The `probability` is the product 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
@@ -19,13 +20,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.errors import InputError, MissingHeadError, whole_number
 from kinfolk.jobs.embed import BATCH_TOKENS, packed
 from kinfolk.models.model import Model
 from kinfolk.text.tokenizer import Tokenizer
 
 MOST_PIECES = 8
 BEAM = 16  # partial words kept at each step, at least
+CONTINUES = "##"  # WordPiece's mark
+INSIDE = "'\u2019-\u2010\ufffd"  # signs inside words, and what stands for a part of a letter
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ def fill_masks(
     if not isinstance(text, str) or isinstance(words, str):
         raise InputError("fill takes one text, and words as a list")
     given = None if words is None else list(words)
+    if not all(isinstance(word, str) for word in given or []):
+        raise InputError("words must be a list of strings")
     if given == []:
         raise InputError("words is an empty list: give words to rank, or leave it out")
     ids = _checked(model, tokenizer, text, top, pieces)
@@ -73,6 +78,7 @@ def fill_masks(
         else:
             guesses = [guess for count in range(1, pieces + 1) for guess in filler.search(count, top, whole=pieces > 1)]
         ranked = sorted(guesses, key=lambda guess: -guess.score)
+        # Given words are ranked, never dropped.
         found.append([_filled(tokenizer, text, number, guess) for guess in (ranked[:top] if given is None else ranked)])
     return found
 
@@ -87,8 +93,9 @@ def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: in
         )
     if tokenizer.mask_id is None:
         raise InputError("this tokenizer has no mask token")
-    if top < 1 or not 1 <= pieces <= MOST_PIECES:
-        raise InputError(f"top must be at least 1 and pieces from 1 to {MOST_PIECES}")
+    whole_number("top", top)
+    if whole_number("pieces", pieces) > MOST_PIECES:
+        raise InputError(f"pieces={pieces} is more than {MOST_PIECES}")
     ids = tokenizer.encode(text).ids
     if tokenizer.mask_id not in ids:
         raise InputError(f"the text has no {tokenizer.special['mask']}: put it where the word is missing")
@@ -101,7 +108,7 @@ class _Filler:
     def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], place: int, context: int):
         self.model, self.tokenizer, self.ids, self.place, self.context = model, tokenizer, ids, place, context
         self.starts_text = all(number in tokenizer.special_ids for number in ids[:place])
-        self.beginnings, self.continuations = self._allowed()
+        self.pieces, self.beginnings, self.continuations = self._allowed()
 
     def search(self, count: int, top: int, whole: bool) -> list[_Guess]:
         """The best words of exactly `count` pieces, by beam search from left to right."""
@@ -109,9 +116,7 @@ class _Filler:
         width = max(top, BEAM) if count > 1 else top
         for step in range(count):
             scores = self._log_probabilities([guess.pieces for guess in beam], count)
-            allowed = self.beginnings if step == 0 else self.continuations
-            if not whole:
-                allowed = self.beginnings | self.continuations
+            allowed = self.pieces if not whole else self.beginnings if step == 0 else self.continuations
             scores = scores.masked_fill(~allowed, float("-inf"))
             best = scores.topk(min(width, scores.shape[1]), dim=1)
             longer = [
@@ -152,32 +157,47 @@ class _Filler:
             scores = self.model.scores("masked_lm", tokens, hidden, torch.tensor(at, device=hidden.device))
             return scores.float().cpu()
 
-    def _allowed(self) -> tuple[Tensor, Tensor]:
-        """Which pieces may begin a word here, and which may go on with one.
+    def _allowed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Which pieces may stand here alone, which may begin a word of several, and which may go on with one.
 
         Vocabularies that mark the blank before a word leave it out where a text begins.
         """
-        beginnings, continuations = _kinds_of_pieces(self.tokenizer)
+        marked, unmarked, joining = _kinds_of_pieces(self.tokenizer)
         first = self.tokenizer.encode("a", specials=False).ids
-        unmarked = self.starts_text and bool(first) and not self.tokenizer.starts_word(first[0])
+        bare = self.starts_text and bool(first) and not self.tokenizer.starts_word(first[0])
         hole = (0, self.model.config.vocabulary_size - self.tokenizer.vocabulary_size)  # rows that no piece has
-        return F.pad(continuations if unmarked else beginnings, hole), F.pad(continuations, hole)
+        alone, beginnings = (unmarked, unmarked) if bare else (marked | unmarked, marked)
+        return F.pad(alone, hole), F.pad(beginnings, hole), F.pad(joining, hole)
 
 
-_KINDS: WeakKeyDictionary[Tokenizer, tuple[Tensor, Tensor]] = WeakKeyDictionary()
+_KINDS: WeakKeyDictionary[Tokenizer, tuple[Tensor, Tensor, Tensor]] = WeakKeyDictionary()
 
 
-def _kinds_of_pieces(tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
-    """Masks of the pieces that begin a word and that continue one; special ones and holes do neither.
+def _kinds_of_pieces(tokenizer: Tokenizer) -> tuple[Tensor, Tensor, Tensor]:
+    """Masks of the pieces that begin a word, of all others, and of those others that a word may go on with.
 
-    Kept: to look at every piece of a vocabulary takes longer than to fill a mask.
+    Special pieces and holes are none of them. A vocabulary that marks where words begin leaves punctuation unmarked
+    too, which ends a word and does not go on with it. Kept: to look at every piece of a vocabulary takes longer than to
+    fill a mask.
     """
     if tokenizer not in _KINDS:
         numbers, special = range(tokenizer.vocabulary_size), tokenizer.special_ids
         known = torch.tensor([number not in special and tokenizer.token_of(number) != "" for number in numbers])
-        beginnings = known & torch.tensor([tokenizer.starts_word(number) for number in numbers])
-        _KINDS[tokenizer] = beginnings, known & ~beginnings
+        marked = known & torch.tensor([tokenizer.starts_word(number) for number in numbers])
+        spelled = torch.tensor([_goes_on(tokenizer, number) for number in numbers])
+        _KINDS[tokenizer] = marked, known & ~marked, known & ~marked & spelled
     return _KINDS[tokenizer]
+
+
+def _goes_on(tokenizer: Tokenizer, number: int) -> bool:
+    """May a word go on with this piece? What says so itself (##) may; else letters, marks, signs inside words may.
+
+    Half a letter (of a vocabulary of bytes) is shown as U+FFFD.
+    """
+    if tokenizer.token_of(number).startswith(CONTINUES):
+        return True
+    text = tokenizer.decode([number]).strip()
+    return bool(text) and all(letter in INSIDE or unicodedata.category(letter)[0] in "LM" for letter in text)
 
 
 def _word_pieces(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[int, ...]:

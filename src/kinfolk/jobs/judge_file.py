@@ -9,6 +9,7 @@ from kinfolk.data.choices import read_choices
 from kinfolk.data.examples import Choice
 from kinfolk.data.readers import Problems, numbered_rows
 from kinfolk.errors import InputError
+from kinfolk.files import refuse_same
 from kinfolk.jobs.answer_file import answer_file
 from kinfolk.jobs.choose import CHUNK_CHOICES, choose
 from kinfolk.jobs.loaded import Encoder
@@ -28,6 +29,7 @@ def judge_file(
     report: Callable[[int], None] = lambda done: None,
 ) -> Predicted:
     """Write what the model says of every row of `source` beside it; what the rows are depends on its task."""
+    refuse_same(source, output)
     kind = saved_task(encoder).kind
     if max_bad_rows and kind in ("tag", "answer", "choose"):
         raise InputError(f"max_bad_rows is for tables of texts; a model of the task {kind} judges every row or none")

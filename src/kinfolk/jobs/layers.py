@@ -79,5 +79,7 @@ def _named(name: str, layers: int) -> LayerChoice:
             raise InputError(f'layers="{name}" needs four layers; this model has {layers}')
         return LayerChoice(tuple(range(layers - 3, layers + 1)), summed=name.startswith("sum"))
     if name == "sum_all":
+        if layers < 1:
+            raise InputError('layers="sum_all" needs a layer; this model has none')
         return LayerChoice(tuple(range(1, layers + 1)), summed=True)
     return LayerChoice(({"first": 0, "last": layers, "second_to_last": max(layers - 1, 0)}[name],))

@@ -90,8 +90,10 @@ class Encoder:
         `trace`: a `kinfolk.Trace` that receives every layer's vectors, attention weights and scores.
         """
         settings = self.embed_settings(layers, pool, normalize, on_long, window, stride)
+        if trace is not None and not isinstance(trace, Trace):
+            raise InputError(f"trace is {kind_of(trace)}; make one with kinfolk.Trace() and give it")
         single = isinstance(texts, str | tuple)
-        if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "shape", None) == ():
             raise InputError(f"expected a text, a pair or a collection of texts, found {kind_of(texts)}")
         source: Iterable[Text] = [texts] if single else texts  # type: ignore[list-item]
         found = list(embed_chunks(self.model, self.tokenizer, source, settings, trace))
@@ -122,10 +124,11 @@ class Encoder:
         choose("on_long", on_long, ON_LONG)
         pool = choose("pool", pool, POOLS) if pool is not None else None
         windows = Windows(window, stride)
+        specials = self.tokenizer.specials_count()
         if recipe is None:
-            size = windows.size(self.context)
+            size = windows.size(self.context, specials)
             return EmbedSettings(choice, pool or "mean", bool(normalize), size, on_long, stride)
-        size = windows.size(min(self.context, recipe.max_length or self.context))
+        size = windows.size(min(self.context, recipe.max_length or self.context), specials)
         unit = recipe.normalize if normalize is None else normalize
         return EmbedSettings(choice, recipe.pool, unit, size, on_long, stride, recipe.prompt, recipe.lowercase)
 

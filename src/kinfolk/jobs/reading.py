@@ -16,6 +16,7 @@ from kinfolk.data.parquet import PARQUET
 from kinfolk.data.readers import TABLES, Problems, numbered_rows
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import InputError, choose
+from kinfolk.files import is_folder
 
 CLASS = "classify"
 FORMS = {Sentence: "tag", Question: "answer", Choice: "choose"}
@@ -59,7 +60,7 @@ def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> s
         return "answer"
     if suffix == ".jsonl":
         return _json_task(path, columns)
-    return CLASS if path.is_dir() or suffix in (*TABLES, PARQUET) else "tag"
+    return CLASS if is_folder(path) or suffix in (*TABLES, PARQUET) else "tag"
 
 
 def _json_task(path: Path, columns: Columns) -> str:

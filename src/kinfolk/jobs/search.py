@@ -25,7 +25,7 @@ import numpy as np
 from kinfolk import __version__
 from kinfolk.data.npy import NpyWriter, open_npy
 from kinfolk.data.readers import COLUMN
-from kinfolk.errors import FolderError, InputError
+from kinfolk.errors import FolderError, InputError, kind_of, whole_number
 from kinfolk.files import inside, new_folder, parse_json, read_object, reading, replacing, require_file, write_json
 from kinfolk.jobs.embed import EmbedSettings
 from kinfolk.jobs.embed_file import Report, write_vectors
@@ -53,6 +53,8 @@ def build_index(
     encoder: Encoder, rows: Iterable[Row], folder: str | Path, column: str = COLUMN, report: Report = lambda done: None
 ) -> Index:
     """Write an index of `rows`: texts, or mappings whose `column` is the text."""
+    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
+        raise InputError(f"expected a collection of texts or rows, found {kind_of(rows)}")
     settings = encoder.embed_settings(normalize=True)
     with new_folder(Path(folder)) as temporary:
         with (
@@ -114,6 +116,12 @@ def _plain(settings: EmbedSettings) -> dict[str, Any]:
     return found
 
 
+# What an index of an earlier version does not say of its vectors.
+_DEFAULTS = {
+    item.name: item.default for item in dataclasses.fields(EmbedSettings) if item.default is not dataclasses.MISSING
+}
+
+
 @dataclass(frozen=True)
 class Index:
     """An index folder, opened without reading its rows."""
@@ -143,15 +151,15 @@ class Index:
                 f"{rows}: {rows.stat().st_size:,} bytes, the index knows {int(starts[-1]):,}; build it anew"
             )
         name, digest = str(model.get("name")), str(model.get("sha256"))
-        return cls(Path(folder), vectors, starts, name, digest, content.get("settings") or {})
+        settings = content.get("settings")
+        return cls(Path(folder), vectors, starts, name, digest, settings if isinstance(settings, dict) else {})
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
         """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
-        if top < 1:
-            raise InputError(f"top={top} must be at least 1")
+        whole_number("top", top)
         settings = encoder.embed_settings(normalize=True)
         self._check_model(encoder, settings)
         (vectors,) = encoder.embed_stream([query], settings)
@@ -166,7 +174,7 @@ class Index:
                 f'{self.folder} was built with the model "{self.model_name}" ({self.model_sha256[:12]}), not with '
                 f'"{encoder.name}" ({found[:12]}): their vectors cannot be compared; use that model or build anew'
             )
-        if _plain(settings) != self.settings:
+        if _plain(settings) != _DEFAULTS | self.settings:
             raise InputError(f"{self.folder} was built with other settings of this model; build the index anew")
 
     def _nearest(self, query: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:

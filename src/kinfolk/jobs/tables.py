@@ -16,7 +16,7 @@ from kinfolk.data.batching import chunks
 from kinfolk.data.columns import Columns, find_columns
 from kinfolk.data.labelled import table_rows
 from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import COLUMN, STDIN, Problems, is_table, kind_of, name_of, no_column, numbered_lines
+from kinfolk.data.readers import COLUMN, STDIN, Problems, is_table, json_kind, name_of, no_column, numbered_lines
 from kinfolk.data.writers import Form, Row
 from kinfolk.errors import DataError
 from kinfolk.files import replacing
@@ -98,7 +98,7 @@ def _fault(row: Row, columns: Columns) -> str | None:
         if name not in row:
             return no_column(name, list(row))
         if not isinstance(row[name], str):
-            return f'"{name}" is {kind_of(row[name])}, expected a string'
+            return f'"{name}" is {json_kind(row[name])}, expected a string'
     return None
 
 

@@ -96,14 +96,15 @@ class TagTask:
         place: Callable[[int], str] = "text {}".format,
     ) -> WordItems:
         """Sentences without tags, for a model that reads `context` tokens at once; `place` is for messages."""
-        return word_items(tokenizer, sentences, None, self.windows.size(context), self.windows.stride, place)
+        size = self.windows.size(context, tokenizer.specials_count())
+        return word_items(tokenizer, sentences, None, size, self.windows.stride, place)
 
     def material(self, tokenizer: Tokenizer, examples: Sequence[Sentence], size: int) -> TagMaterial:
         """Sentences with their tags. A tag that training did not see is no target; when judged, it is never found."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         targets = [[numbers.get(tag, IGNORED) for tag in example.tags or ()] for example in examples]
         words, where = [example.words for example in examples], [example.where for example in examples]
-        size, stride = self.windows.size(size), self.windows.stride
+        size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
         found = word_items(tokenizer, words, targets, size, stride, where.__getitem__)
         if examples and not found.items:
             raise InputError(f"{where[0]}: the tokenizer makes nothing of the words here and after it")

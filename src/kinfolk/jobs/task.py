@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, Self
 
-from kinfolk.errors import ConfigError, InputError
+from kinfolk.errors import ConfigError, InputError, whole_number
 from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Item, Objective
 from kinfolk.text.tokenizer import Tokenizer
@@ -55,14 +55,21 @@ class Windows:
     stride: int | None = None
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise InputError(f"window={self.window} is not a number of tokens; use 1 or more")
+        if self.window is not None:
+            whole_number("window", self.window)
+        if self.stride is not None:
+            whole_number("stride", self.stride, 0)
 
-    def size(self, context: int) -> int:
-        """Tokens of a window, for a model that reads `context` at once."""
+    def size(self, context: int, specials: int) -> int:
+        """Tokens of a window, for a model that reads `context` at once, `specials` of them special ones."""
         if self.window is not None and self.window > context:
             raise InputError(f"window={self.window} is more than the {context} tokens that the model reads at once")
-        return context if self.window is None else self.window
+        size = context if self.window is None else self.window
+        if size <= specials:
+            raise InputError(f"window={size} leaves no room for text beside {specials} special tokens")
+        if self.stride is not None and self.stride >= size - specials:
+            raise InputError(f"stride={self.stride} leaves nothing new in a window of {size - specials} tokens of text")
+        return size
 
     def to_public(self) -> dict[str, Any]:
         """What config.json keeps of it."""

@@ -119,7 +119,7 @@ class TextTask:
         """Texts or pairs, long ones in windows that all have the label of their text; cuts are told by a CutWarning."""
         targets, cut = self.targets(examples), CutCount()
         learned = [(number - self.middle) / self.spread for number in targets] if self.kind == "regress" else targets
-        size, stride = self.windows.size(size), self.windows.stride
+        size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
         where = [example.where for example in examples]
         scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
         cut.report()

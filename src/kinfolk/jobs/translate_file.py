@@ -16,7 +16,7 @@ from typing import BinaryIO
 from kinfolk.data.readers import STDIN, read_texts
 from kinfolk.data.writers import OUTPUTS
 from kinfolk.errors import InputError
-from kinfolk.files import replacing
+from kinfolk.files import refuse_same, replacing
 from kinfolk.jobs.tables import Inputs, Row, write_judged
 from kinfolk.jobs.translate import CHUNK_TEXTS, Tally, TranslateSettings, Translation, translate_chunks
 from kinfolk.jobs.translator import Translator
@@ -37,6 +37,7 @@ def translate_file(
 
     `column` names the texts of a table. More than one translation of each text can be written to .jsonl only.
     """
+    refuse_same(source, output)
     chosen = settings or translator.translate_settings()
     suffix = Path(output).suffix.lower()
     if chosen.search.best > 1 and suffix != ".jsonl":

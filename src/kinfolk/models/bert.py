@@ -136,6 +136,7 @@ class Bert(nn.Module):
         return self.stack.block(last)(hidden, bound, bias, at=layout.first_rows)  # type: ignore[operator, no-any-return]
 
 
+ROUGHLY = "110M, as the English one; its vocabulary is another"
 PRESETS = {
     "bert-base-uncased": Preset(BertConfig(), "110M"),
     "bert-base-cased": Preset(BertConfig(vocabulary_size=28_996), "110M"),
@@ -143,8 +144,8 @@ PRESETS = {
     "bert-large-cased": Preset(
         BertConfig(vocabulary_size=28_996, width=1024, layers=24, heads=16, inner_width=4096), "340M"
     ),
-    "bert-base-multilingual-cased": Preset(BertConfig(vocabulary_size=119_547), "110M"),
-    "bert-base-chinese": Preset(BertConfig(vocabulary_size=21_128), "110M"),
+    "bert-base-multilingual-cased": Preset(BertConfig(vocabulary_size=119_547), ROUGHLY),
+    "bert-base-chinese": Preset(BertConfig(vocabulary_size=21_128), ROUGHLY),
 }
 
 THEIR_BLOCK = "encoder.layer.{}"

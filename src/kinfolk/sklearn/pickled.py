@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from sklearn.base import BaseEstimator
 
+from kinfolk.checkpoints.filling import fill
 from kinfolk.checkpoints.keys import divide, sources
 from kinfolk.checkpoints.sentence import SentenceRecipe
-from kinfolk.checkpoints.tensors import tensors_from_bytes, tensors_to_bytes
+from kinfolk.checkpoints.tensors import SafetensorsBuffer, tensors_to_bytes
+from kinfolk.errors import FolderError
 from kinfolk.jobs.loaded import Encoder, pick_device
 from kinfolk.models.model import EncoderConfig, Family, Model
 from kinfolk.models.registry import family as family_of
@@ -61,14 +63,16 @@ def to_plain(encoder: Encoder, heads: bool) -> dict[str, Any]:
 
 def from_plain(plain: Mapping[str, Any], device: str, where: str) -> Encoder:
     """The inverse of `to_plain`; version 0.1.0 wrote no heads."""
-    family, sizes = family_of(plain["family"]), plain.get("heads", {})
-    model = _empty(family, family.config.from_public(plain["config"], where), sizes, plain.get("pooler", False))
-    tensors = tensors_from_bytes(plain["weights"], where)
+    try:
+        family, sizes = family_of(plain["family"]), plain.get("heads", {})
+        model = _empty(family, family.config.from_public(plain["config"], where), sizes, plain.get("pooler", False))
+        tensors = SafetensorsBuffer(bytearray(plain["weights"]), where)  # which torch may share
+        recipe = SentenceRecipe(**plain["recipe"]) if plain["recipe"] is not None else None
+        tokenizer, public = Tokenizer.from_json(plain["tokenizer"]), dict(plain.get("public", {}))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FolderError(f"{where}: not a pickle of this estimator ({type(error).__name__}: {error})") from None
     places = sources(family, model.state_dict(), _prefix(family, sizes))
-    state = {name: source.join([tensors[theirs] for theirs in source.names]) for name, source in places.items()}
-    model.load_state_dict(state, assign=True)
-    recipe = SentenceRecipe(**plain["recipe"]) if plain["recipe"] is not None else None
-    tokenizer, public = Tokenizer.from_json(plain["tokenizer"]), dict(plain.get("public", {}))
+    fill(model, family.title, places, set(), tensors, {name: name for name in tensors.names()})
     return Encoder(model.eval().to(pick_device(device)), tokenizer, recipe, public, where)
 
 
