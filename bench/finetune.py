@@ -46,7 +46,8 @@ def run_kinfolk() -> Run:
     from kinfolk.models.model import with_fresh_head
     from kinfolk.training.optimiser import OptimiserSettings
     from kinfolk.training.runs import Run as Folder
-    from kinfolk.training.trainer import Trainer, TrainSettings
+    from kinfolk.training.settings import TrainSettings
+    from kinfolk.training.trainer import Trainer
 
     tune()
     encoder = kinfolk.load("demo", device="cpu")

@@ -33,7 +33,7 @@ from kinfolk.machine import tune
 from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.entries import best_entry
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 PLACES = Places("fine-tuning", REPOSITORY / "runs" / "finetune")
 RUNS = PLACES.runs

@@ -14,7 +14,7 @@ from kinfolk.jobs.loaded import Encoder, load
 from kinfolk.jobs.tag_task import TagTask
 from kinfolk.models.model import with_fresh_head
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
 ENTITIES = (  # words and tags; each word begins with a letter of its own, so that its first piece tells it

@@ -110,6 +110,13 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     return found
 
 
+def number_between(name: str, value: object, low: float, high: float, told: str) -> float:
+    """`value` if it is a number above `low` and at most `high`, else an InputError; `told` says which are allowed."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
+        raise InputError(f"{name}={str(value)[:60]} must be {told}")
+    return value
+
+
 def missing_extra(need: str, error: ImportError, extra: str = "train") -> KinfolkError:
     """The error for a package of an extra that is not installed; kinfolk is installed from its folder."""
     return KinfolkError(f'{need} ({error}); run in the folder of kinfolk: pip install ".[{extra}]"')

@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import kinfolk
 from kinfolk.cli import finetune
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 from surroundings import Command
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
@@ -188,10 +189,16 @@ def test_options_are_heard(
         (("--frozen", "linear", "--crf"), "random field in its head"),
         (("--dropout", "1.5"), "dropout=1.5 is not a number from 0 up to 1"),
         (("--frozen", "linear", "--dropout", "0"), "a frozen one does not learn"),
-        (("--window", "0"), "window=0 is not a number of tokens"),
-        (("--batch-tokens", "0"), "batch_tokens must be at least 1"),
-        (("--class-weights", "salty=-1"), "above 0 and finite: salty=-1"),
-        (("--class-weights", "salty=nan"), "above 0 and finite: salty=nan"),
+        (("--window", "0"), "window=0 is not a whole number of 1 or more"),
+        (("--batch-tokens", "0"), "batch_tokens=0 is not a whole number of 1 or more"),
+        (("--class-weights", "salty=-1"), "the class weight of salty=-1.0 must be above 0"),
+        (("--class-weights", "salty=nan"), "the class weight of salty=nan must be above 0"),
+        (("--clip", "-1"), "clip=-1.0 must be above 0"),
+        (("--rate", "inf"), "rate=inf must be above 0"),
+        (("--weight-decay", "inf"), "weight_decay=inf must be 0 or more"),
+        (("--epochs", "3", "--steps", "3"), "epochs and steps each say how long to train"),
+        (("--epochs", "3", "--minutes", "1"), "epochs and minutes each say how long to train"),
+        (("--stride", "-1"), "stride=-1 is not a whole number of 0 or more"),
         (("--task", "tagg"), "task='tagg' is not known"),
     ],
 )
@@ -211,16 +218,54 @@ def test_options_without_a_meaning_are_one_line(
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_labels_that_training_never_saw_are_told_all_at_once(
+def test_labels_that_training_never_saw_are_told_and_count_as_misses(
     tables: dict[str, Path], tiny_bert: Path, command: Command, tmp_path: Path
 ) -> None:
     dev = tmp_path / "dev.csv"
-    dev.write_text("text,label\na,salty\nb,sour\nc,sweet\n")
+    dev.write_text("text,label\na,sour\nb,sweet\n")
     usual = ("--model", tiny_bert, "--train", tables["classify"], "--dev", dev, "--output", tmp_path / "run")
-    ended = command("finetune", *usual, "--device", "cpu")
-    assert ended.code == 2
-    assert f"{dev}:3: the label 'sour'" in ended.err
-    assert f"{dev}:4: the label 'sweet'" in ended.err
+    ended = command("finetune", *usual, "--device", "cpu", "--steps", "1", "--json")
+    assert ended.code == 0, ended.err
+    assert "in dev but not in train, so they can never be predicted: sour, sweet" in ended.err
+    assert json.loads(ended.out)["metrics"]["accuracy"] == 0
+    ended = command("evaluate", "--model", tmp_path / "run", "--input", dev, "--json")
+    assert ended.code == 0, ended.err
+    assert "training did not see sour, sweet: these count as misses" in ended.err
+    assert json.loads(ended.out)["metrics"]["macro_f1"] == 0
+
+
+def test_unseen_labels_among_several_count_as_misses(
+    tables: dict[str, Path], tiny_bert: Path, command: Command, tmp_path: Path
+) -> None:
+    usual = ("--model", tiny_bert, "--train", tables["multilabel"], "--output", tmp_path / "run", "--device", "cpu")
+    assert command("finetune", *usual, "--steps", "1").code == 0
+    for labels in ([["sugar"], ["sugar", "lime"]], [["sugar"], []]):
+        rows = [{"text": "a river", "labels": row} for row in labels]
+        source = write_jsonl(tmp_path / "new.jsonl", rows)
+        ended = command("evaluate", "--model", tmp_path / "run", "--input", source, "--json")
+        assert ended.code == 0, ended.err
+        assert json.loads(ended.out)["metrics"]["micro_f1"] == 0
+
+
+def test_seeds_and_a_single_run_do_not_share_a_folder(
+    tables: dict[str, Path], tiny_bert: Path, command: Command, tmp_path: Path
+) -> None:
+    """A run that was stopped keeps its checkpoints, whatever is asked for in its folder."""
+    usual = ("--model", tiny_bert, "--train", tables["classify"], "--device", "cpu", "--steps", "4")
+    for first, second in (((), ("--seeds", "2")), (("--seeds", "2"), ())):
+        output = tmp_path / f"run-{len(first)}"
+        assert command("finetune", *usual, *first, "--output", output).code == 0
+        shutil.rmtree(output / "model")
+        ended = command("finetune", *usual, *second, "--output", output)
+        assert ended.code == 2
+        assert "the run there differs: " in ended.err
+
+
+def test_numbers_that_are_learned_as_classes_are_told(tiny_bert: Path, command: Command, tmp_path: Path) -> None:
+    source = tmp_path / "stars.csv"
+    source.write_text("text,label\n" + "".join(f"text {number},{number / 7:.3f}\n" for number in range(30)))
+    usual = ("--model", tiny_bert, "--train", source, "--dev", source, "--output", tmp_path / "run", "--steps", "1")
+    assert "most labels are different numbers" in command("finetune", *usual).err
 
 
 def test_the_command_and_the_function_have_the_same_options() -> None:

@@ -169,7 +169,7 @@ def test_fit_is_quiet_unless_asked_and_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
-        ({"epochs": 0}, "epochs must be above 0"),
+        ({"epochs": 0}, "epochs=0.0 must be above 0"),
         ({"epochs": "3"}, "epochs='3' is not a number"),
         ({"batch_size": 2.5}, "batch_size=2.5 is not a whole number"),
         ({"rate": float("nan")}, "rate=nan is not a number"),

@@ -24,7 +24,7 @@ from kinfolk.jobs.task import TaskOptions, Windows
 from kinfolk.jobs.tasks import pose, saved_task
 from kinfolk.models.model import with_fresh_head
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 from surroundings import shared_data
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]

@@ -25,7 +25,7 @@ from kinfolk.jobs.reading import READERS
 from kinfolk.jobs.report import write_report
 from kinfolk.jobs.task import Judged, Mistake
 from kinfolk.jobs.text_task import TextTask
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 WEIRD = ("a|b", "line\nbreak", "---", "# *x* `y` <b> $z$", "日本語", "\udcff\0", "", "x" * 5000)
 Made = Callable[..., Account]

@@ -24,7 +24,7 @@ from kinfolk.jobs.tasks import pose, saved_task
 from kinfolk.jobs.windows import CutWarning, window_pieces
 from kinfolk.parts.tokens import pack
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 from surroundings import shared_data
 from tiny_folders import write_folder
 

@@ -27,7 +27,7 @@ from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.tag import tag_task
 from kinfolk.objectives.objective import pack_items
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
 

@@ -11,7 +11,7 @@ from test_features import sentences
 from kinfolk.errors import InputError
 from kinfolk.jobs.layers_table import ROWS, LayersRow, LayersTable, TableWatcher, layers_table, sample
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 from surroundings import Command
 
 SETTINGS = TrainSettings(epochs=0.5, batch_size=16, evaluations=1, optimiser=OptimiserSettings(rate=2e-2))

@@ -13,7 +13,7 @@ from kinfolk.jobs.finetune import finetune
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.scoring import text_items
 from kinfolk.jobs.windows import CutCount, CutWarning, pieces, window_pieces
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 LONG, LONGER = " ".join(passages()[:4]), " ".join(passages()[4:12])
 SIZE, ROOM = 60, 57

@@ -20,6 +20,7 @@ import kinfolk
 from kinfolk.jobs.task import TaskOptions
 from kinfolk.jobs.text_task import TextTask
 from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.training.narrowing import NarrowEmbedding
 from kinfolk.training.runs import Run
 from kinfolk.training.trainer import Trainer
 
@@ -45,6 +46,7 @@ def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda 
     items = task.material(encoder.tokenizer, given, encoder.context).items
     chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
     trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate)
+    assert any(isinstance(module, NarrowEmbedding) for module in model.modules())  # so that it is tried here too
     try:
         trainer.train()
         trainer.load_best()

@@ -9,7 +9,7 @@ from typing import Any
 from kinfolk.data.examples import Example
 from kinfolk.jobs.finetune import Finetuned, finetune
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 from small_runs import examples, settings
 from torch import Tensor, nn
 
 import kinfolk
+from kinfolk.errors import FolderError
 from kinfolk.jobs.task import TaskOptions
 from kinfolk.jobs.text_task import TextTask
 from kinfolk.models.model import with_fresh_head
 from kinfolk.training.narrowing import NarrowEmbedding, narrow, widen
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.runs import Run
+from kinfolk.training.sharding import load
 from kinfolk.training.trainer import Trainer
 
 TABLE = "body.embeddings.tokens.weight"
@@ -55,6 +58,14 @@ def test_rows_that_no_text_names_stay_as_they_are_and_the_others_decay_as_ever(t
     torch.testing.assert_close(narrowed[TABLE][sorted(named)], whole[TABLE][sorted(named)], rtol=0, atol=1e-12)
     assert torch.equal(narrowed[TABLE][rest], start[rest])
     assert not torch.equal(whole[TABLE][rest], start[rest])
+
+
+def test_a_checkpoint_of_a_whole_table_is_refused_in_one_line(tiny_bert: Path) -> None:
+    model = kinfolk.load(tiny_bert, device="cpu").model.with_heads({})
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    narrow(model, [[5, 6, 7]])
+    with pytest.raises(FolderError, match=f"^{TABLE}: the checkpoint is of another version of kinfolk"):
+        load(model, before)
 
 
 def test_a_narrowed_model_reads_every_text_as_before(tiny_bert: Path) -> None:

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from kinfolk.objectives.objective import Item, Prepared
 from kinfolk.parts.tokens import pack
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Trainer, TrainSettings
+from kinfolk.training.settings import TrainSettings
+from kinfolk.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 

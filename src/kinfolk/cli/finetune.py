@@ -120,7 +120,7 @@ def finetune(
     accumulate: Accumulate = 1,
     schedule: Schedule = "linear",
     warmup: Warmup = 0.1,
-    clip: Annotated[float, typer.Option("--clip", help="Longest gradient.")] = 1.0,
+    clip: Annotated[float, typer.Option("--clip", help="Longest gradient; 0 for any.")] = 1.0,
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="Of matrices, as AdamW has it.")] = 0.01,
     layer_decay: Annotated[float, typer.Option("--layer-decay", help="Rate of a layer over that of the next.")] = 1.0,
     freeze: Annotated[

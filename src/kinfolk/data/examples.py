@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kinfolk.data.readers import Problems
-from kinfolk.errors import DataError
+from kinfolk.errors import DataError, InputError, kind_of
 
 Label = str | float | tuple[str, ...]  # a class, a number, or any number of labels
 
@@ -100,6 +101,38 @@ class ReadResult(Generic[Item]):
     examples: list[Item]
     bad: int
     reasons: tuple[str, ...]
+
+
+LEARNED = {  # what each task learns from
+    "classify": Example,
+    "multilabel": Example,
+    "regress": Example,
+    "tag": Sentence,
+    "answer": Question,
+    "choose": Choice,
+}
+
+
+def checked_examples(given: Iterable[object], task: str) -> list[AnyExample]:
+    """Examples that were made in a program, not read from a file: of the task's kind, with labels it can learn."""
+    found: list[AnyExample] = []
+    for number, example in enumerate(given):
+        if not isinstance(example, LEARNED[task]):
+            kind = LEARNED[task].__name__
+            raise InputError(f"example {number} is {kind_of(example)}; the task {task} learns from {kind}s")
+        if isinstance(example, Example) and not _fits(example.label, task):
+            wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
+            raise InputError(f"{example.where}: the label {str(example.label)[:60]!r} is not {wanted}")
+        found.append(example)  # type: ignore[arg-type]
+    return found
+
+
+def _fits(label: object, task: str) -> bool:
+    if task == "multilabel":
+        return isinstance(label, tuple) and all(isinstance(name, str) for name in label)
+    if task == "regress":
+        return isinstance(label, int | float) and not isinstance(label, bool) and math.isfinite(label)
+    return isinstance(label, str) and bool(label)
 
 
 def finished(examples: list[Item], problems: Problems, needs_some: bool = True) -> ReadResult[Item]:

@@ -11,6 +11,7 @@ character of a script that writes no blanks.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ MOST_PIECES = 1.46  # per word
 MOST_UNKNOWN = 0.05  # of all pieces
 ENOUGH_WORDS = 100  # below it the two numbers above say nothing
 FEW_EXAMPLES = 5  # of a class
+MANY_CLASSES = 10
 SHOWN = 3
 AT_ONCE = 1024
 
@@ -188,9 +190,19 @@ def _label_warnings(counts: Counter[str], dev: Iterable[AnyExample]) -> Iterator
     absent = sorted({name for example in dev for name in labels_of(example) + tags_of(example)} - counts.keys())
     if absent:
         yield f"in dev but not in train, so they can never be predicted: {first_few(absent, 12)}"
+    if len(counts) > MANY_CLASSES and 2 * len(counts) > counts.total() and all(map(_is_number, counts)):
+        yield "most labels are different numbers, each a class of its own: for numbers to learn, the task is regress"
+        return
     rare = [f"{name} ({count})" for name, count in reversed(counts.most_common()) if count < FEW_EXAMPLES]
     if rare:
         yield f"fewer than {FEW_EXAMPLES} examples in train: {first_few(rare, 12)}"
+
+
+def _is_number(label: str) -> bool:
+    try:
+        return math.isfinite(float(label))
+    except ValueError:
+        return False
 
 
 def _text_warnings(train: Iterable[AnyExample], pieces: Pieces) -> Iterator[str]:

@@ -20,7 +20,8 @@ from kinfolk.jobs.markdown import table
 from kinfolk.jobs.task import Judged, Task
 from kinfolk.models.model import Model
 from kinfolk.training.entries import Entries, best_entry
-from kinfolk.training.trainer import Trained, TrainSettings
+from kinfolk.training.settings import TrainSettings
+from kinfolk.training.trainer import Trained
 
 MOST_LABELS = 50  # in the list of labels
 MOST_COLUMNS = 20  # of a confusion matrix; beyond, its largest numbers are listed

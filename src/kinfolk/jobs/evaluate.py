@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, first_few
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.jobs.task import Mistake
 from kinfolk.jobs.tasks import saved_task
+from kinfolk.jobs.text_task import TextTask
+
+
+class UnseenWarning(UserWarning):
+    """Examples have labels that the model does not know, and so can never give."""
 
 
 @dataclass(frozen=True)
@@ -39,5 +45,8 @@ def evaluate(
     read = read_for(task.kind, source, Columns(text, pair, label, header), max_bad_rows)
     if not read.examples:
         raise InputError(f"{source}: no examples to evaluate on")
+    unseen = task.unseen(read.examples) if isinstance(task, TextTask) else []
+    if unseen:
+        warnings.warn(UnseenWarning(f"training did not see {first_few(unseen)}: these count as misses"), stacklevel=2)
     judged = task.judge(encoder.model, task.material(encoder.tokenizer, read.examples, encoder.context))
     return Evaluation(len(read.examples), read.bad, judged.metrics, task.labels, judged.confusion, judged.mistakes)

@@ -33,6 +33,9 @@ class FeatureModel(Model):
         """All that learns stands on the same height."""
         return {name: 0 for name, _ in self.named_parameters()}
 
+    def reading_table(self) -> None:
+        """It has none."""
+
     def hidden_for(self, name: str, tokens: Tokens) -> Tensor:
         """The layers that the head reads, (layers, tokens, width)."""
         return self.features.look_up(tokens, self.heads[name].layers)  # type: ignore[arg-type]

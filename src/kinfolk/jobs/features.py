@@ -32,7 +32,7 @@ from kinfolk.parts.readout import POOLS, ReadoutConfig
 from kinfolk.training.distributed import world
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 MIX = "mix"
 TEXT_HEADS = ("linear", "bilstm", "logistic")
@@ -109,7 +109,9 @@ def reading_for(
         if layers is not None:
             raise InputError("layers are chosen for a frozen encoder; say frozen as well, such as linear")
         return None
-    heads = TASKS[choose("task of a frozen encoder", task, TASKS)]
+    if task not in TASKS:
+        raise InputError(f"heads on a frozen encoder are for the tasks {', '.join(TASKS)}, not for {task}")
+    heads = TASKS[task]
     if isinstance(frozen, str):
         usual = "last" if frozen == "logistic" else MIX
         frozen = Reading(usual if layers is None else layers, frozen)
@@ -197,6 +199,9 @@ class FeatureJob(Job):
         judged = self.judge(self.task, model)
         log = [{"step": 1, "loss": found.loss, "rate": 0.0, "epoch": 0, "metrics": judged.metrics}]
         run = Run.open(self.folder, self.description(self.settings, model))
-        world().lead(lambda: run.log(log[0]))
-        run.close()
+        try:
+            world().lead(lambda: run.rewind(0, None))  # what an earlier call of the same command noted
+            world().lead(lambda: run.log(log[0]))
+        finally:
+            run.close()
         return Result(model, self.task, judged, found.notes, log, time.monotonic() - begun)

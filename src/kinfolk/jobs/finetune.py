@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.examples import AnyExample
+from kinfolk.data.examples import AnyExample, checked_examples
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey, survey
-from kinfolk.errors import InputError, choose, first_few
+from kinfolk.errors import InputError, choose, first_few, whole_number
 from kinfolk.jobs.account import Account, over_seeds
 from kinfolk.jobs.card import model_card
 from kinfolk.jobs.features import SETTINGS as FROZEN
@@ -33,7 +33,8 @@ from kinfolk.jobs.report import write_report
 from kinfolk.jobs.task import Judged, TaskOptions, Windows
 from kinfolk.jobs.tasks import pose
 from kinfolk.training.distributed import world
-from kinfolk.training.trainer import Progress, TrainSettings
+from kinfolk.training.settings import TrainSettings, refuse_two_lengths
+from kinfolk.training.trainer import Progress
 
 Source = str | Path | Sequence[AnyExample]
 
@@ -102,8 +103,7 @@ def finetune(
     reading = reading_for(task, frozen, layers, crf, dropout, seeds, training)
     settings, output = _settings(settings, training, TrainSettings() if reading is None else FROZEN), Path(output)
     watcher = watcher if watcher is not None and here.leads else Watcher()
-    if seeds < 1:
-        raise InputError("seeds must be at least 1")
+    whole_number("seeds", seeds)
     refuse_finished(output)
     encoder = model if isinstance(model, Encoder) else load_encoder(model, device)
     learned, bad = _read(train, task, columns, max_bad_rows)
@@ -121,7 +121,7 @@ def finetune(
     work = Job(*given, dropout) if reading is None else FeatureJob(*given, reading)
     with _on_board(watcher, output, seeds > 1) if tensorboard and here.leads else nullcontext(watcher) as watcher:
         watcher.before(found, work.fresh)
-        results = {seed: work.train(seed, seeds > 1, watcher) for seed in range(settings.seed, settings.seed + seeds)}
+        results = work.train_all(seeds, watcher)
     best = max(results, key=lambda seed: results[seed].merit)
     by_seed = {seed: result.judged.metrics for seed, result in results.items()}
     notes = [f"{bad} bad rows were left out"] * bool(bad)
@@ -131,7 +131,7 @@ def finetune(
         account = _account(work, results, best, found, _names(train, dev))
         told = write_report(output, account, notes) if report else []
         results[best].save(encoder, output, model_card(account))
-        work.drop_checkpoints()
+        work.drop_checkpoints(results)
         return told
 
     notes += here.lead(keep) or []
@@ -140,6 +140,7 @@ def finetune(
 
 def _settings(given: TrainSettings | None, named: Mapping[str, Any], usual: TrainSettings) -> TrainSettings:
     if given is None:
+        refuse_two_lengths(named)
         return usual.but(**named)
     if named:
         raise InputError(f"{first_few(named)}: say it in settings, or leave those out and name them all")
@@ -150,7 +151,7 @@ def _blind(settings: TrainSettings, seeds: int) -> TrainSettings:
     """Without a dev set there is nothing to choose by: the run goes to its end, and its last weights are the best."""
     if seeds > 1:
         raise InputError("the best of several seeds is chosen on a dev set; give one, or use seeds=1")
-    return dataclasses.replace(settings, evaluations=1, patience=None)
+    return dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
 
 
 @contextmanager
@@ -174,7 +175,7 @@ def _names(train: Source, dev: Source | None) -> tuple[str, str]:
 
 def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> tuple[list[Any], int]:
     if not isinstance(source, str | Path):
-        return list(source), 0
+        return checked_examples(source, kind), 0
     found = read_for(kind, source, columns, max_bad_rows)
     return found.examples, found.bad
 

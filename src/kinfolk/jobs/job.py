@@ -9,7 +9,8 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +23,8 @@ from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.task import Judged, Task
 from kinfolk.models.model import Model, weights_hash, with_fresh_head
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Progress, Trainer, TrainSettings
+from kinfolk.training.settings import TrainSettings
+from kinfolk.training.trainer import Progress, Trainer
 
 COLLAPSED = 0.02  # within this of guessing the commonest class, a run has learned nothing
 # What an earlier task left in config.json is not handed on.
@@ -81,6 +83,25 @@ class Job:
     def fresh_model(self, seed: int) -> tuple[Model, list[str]]:
         return with_fresh_head(self.encoder.model, self.task.head, len(self.task.labels), seed, self.dropout)
 
+    def train_all(self, seeds: int, watcher: Watcher) -> dict[int, Result]:
+        """A result for each seed, from that of the settings on."""
+        numbers = range(self.settings.seed, self.settings.seed + seeds)
+        with self._whole_folder(seeds):
+            return {seed: self.train(seed, seeds > 1, watcher) for seed in numbers}
+
+    @contextmanager
+    def _whole_folder(self, seeds: int) -> Iterator[None]:
+        """Several seeds have folders of their own in the job's; it is theirs together, and no other run's."""
+        if seeds == 1:
+            yield
+            return
+        told = {"seeds": seeds, "kind": self.task.kind, "start": self.start, "data": self.data}
+        run = Run.open(self.folder, told)
+        try:
+            yield
+        finally:
+            run.close()
+
     def train(self, seed: int, several: bool, watcher: Watcher) -> Result:
         settings = dataclasses.replace(self.settings, seed=seed)
         model, _ = self.fresh_model(seed)
@@ -104,10 +125,10 @@ class Job:
         """The folder of a seed's run."""
         return self.folder / f"seed-{seed}" if several else self.folder
 
-    def drop_checkpoints(self) -> None:
+    def drop_checkpoints(self, seeds: Collection[int]) -> None:
         """When the model is saved they are of no use, and take several times its space."""
-        for place in (self.folder, *self.folder.glob("seed-*")):
-            Run(place).drop_checkpoints()
+        for seed in seeds:
+            Run(self.place(seed, len(seeds) > 1)).drop_checkpoints()
 
     def judge(self, task: Task, model: Model) -> Judged:
         return task.judge(model, self.held) if self.held.items else Judged({})

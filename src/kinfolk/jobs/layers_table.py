@@ -28,7 +28,7 @@ from kinfolk.jobs.markdown import table
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.jobs.task import TaskOptions
 from kinfolk.jobs.tasks import pose
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 ROWS = {  # what is read: its name in the paper's table, and the dev F1 there (BERT base, CoNLL-2003)
     "first": ("first layer (embeddings)", 91.0),

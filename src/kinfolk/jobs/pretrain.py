@@ -34,7 +34,8 @@ from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Progress, Trained, Trainer, TrainSettings
+from kinfolk.training.settings import TrainSettings, refuse_two_lengths
+from kinfolk.training.trainer import Progress, Trained, Trainer
 
 USUAL: dict[str, Any] = {
     "epochs": 10.0,
@@ -123,6 +124,7 @@ def pretrain(
     choose("kind", kind, KINDS)
     choose("size", size, SIZES)
     watcher = watcher if watcher is not None and here.leads else PretrainWatcher()
+    refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     refuse_finished(output)
     learned, held = _texts(corpus, dev, column)

@@ -20,7 +20,8 @@ from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, setti
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.markdown import escaped, indented, page, table
 from kinfolk.training.entries import best_entry
-from kinfolk.training.trainer import Trained, TrainSettings
+from kinfolk.training.settings import TrainSettings
+from kinfolk.training.trainer import Trained
 
 SAMPLES = 5
 SAMPLE_TOKENS = 40

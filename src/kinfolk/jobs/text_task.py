@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from kinfolk.data.examples import Example
-from kinfolk.data.readers import MOST_PROBLEMS
-from kinfolk.errors import ConfigError, InputError, choose, first_few
+from kinfolk.errors import ConfigError, InputError, choose, first_few, number_between
 from kinfolk.jobs.scoring import ScoredItems, score, text_items
 from kinfolk.jobs.task import WHOLE, Judged, Mistake, TaskOptions, Windows, label_names, label_tables
 from kinfolk.jobs.windows import CutCount
@@ -79,12 +78,19 @@ class TextTask:
         if kind == "regress":
             options.refuse(kind, "class_weights")
             numbers = np.array([example.label for example in examples], dtype=np.float64)
-            spread = float(numbers.std()) or 1.0
-            return cls(kind, ("value",), options.windows, middle=float(numbers.mean()), spread=spread)
+            with np.errstate(over="ignore", invalid="ignore"):
+                middle, spread = float(numbers.mean()), float(numbers.std())
+            if not math.isfinite(spread):
+                raise InputError("the numbers are too large to be learned; give them in another unit")
+            if not spread:
+                raise InputError(f"all numbers in the training data are {numbers[0]:g}; nothing to learn")
+            return cls(kind, ("value",), options.windows, middle=middle, spread=spread)
         counts = Counter(label for example in examples for label in _labels(example))
         names = tuple(sorted(counts, key=_label_order))
         if kind == "classify" and len(names) < 2:
             raise InputError(f"there is only one class in the training data ({first_few(names)}); nothing to learn")
+        if not names:
+            raise InputError("no example has a label; there is nothing to learn")
         weights = None
         if options.class_weights is not None:
             even = even_classes(counts)
@@ -103,22 +109,27 @@ class TextTask:
         return Classify(segments, weights=self.weights)
 
     def targets(self, examples: Sequence[Example]) -> list[Any]:
-        """Labels as numbers; labels that training did not see are an error that names the first rows."""
+        """Labels as numbers; those that training did not see have the number after the last, and are never found."""
         if self.kind == "regress":
             return [example.label for example in examples]
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        unknown = [(item.where, label) for item in examples for label in _labels(item) if label not in numbers]
-        if unknown:
-            told = [f"{where}: the label {label!r} does not occur in the training data" for where, label in unknown]
-            raise InputError("; ".join(told[:MOST_PROBLEMS]))
-        if self.kind == "multilabel":
-            return [[numbers[label] for label in _labels(example)] for example in examples]
-        return [numbers[str(example.label)] for example in examples]
+        numbers, unseen = {label: number for number, label in enumerate(self.labels)}, len(self.labels)
+        found = [[numbers.get(label, unseen) for label in _labels(example)] for example in examples]
+        return found if self.kind == "multilabel" else [number for (number,) in found]
+
+    def unseen(self, examples: Sequence[Example]) -> list[str]:
+        """Labels of these examples that training did not see."""
+        if self.kind == "regress":
+            return []
+        return sorted({label for example in examples for label in _labels(example)} - {*self.labels})
 
     def material(self, tokenizer: Tokenizer, examples: Sequence[Example], size: int) -> TextMaterial:
         """Texts or pairs, long ones in windows that all have the label of their text; cuts are told by a CutWarning."""
         targets, cut = self.targets(examples), CutCount()
-        learned = [(number - self.middle) / self.spread for number in targets] if self.kind == "regress" else targets
+        learned = targets
+        if self.kind == "regress":
+            learned = [(number - self.middle) / self.spread for number in targets]
+        elif self.kind == "multilabel":
+            learned = [[number for number in numbers if number < len(self.labels)] for numbers in targets]
         size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
         where = [example.where for example in examples]
         scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
@@ -132,14 +143,14 @@ class TextTask:
         if self.kind != "classify":
             return Judged(found)
         truth, guesses, sure = np.array(material.targets), scores.argmax(1), softmax(scores).max(1)
-        confusion = np.zeros((len(self.labels), len(self.labels)), dtype=int)
-        np.add.at(confusion, (truth, guesses), 1)
+        confusion, known = np.zeros((len(self.labels), len(self.labels)), dtype=int), truth < len(self.labels)
+        np.add.at(confusion, (truth[known], guesses[known]), 1)
         wrong = sorted(np.flatnonzero(guesses != truth).tolist(), key=lambda number: -sure[number])[:SHOWN_MISTAKES]
         listed = [
             Mistake(
                 material.examples[number].where,
                 " | ".join(material.examples[number].content),
-                self.labels[truth[number]],
+                str(material.examples[number].label),
                 self.labels[guesses[number]],
                 float(sure[number]),
             )
@@ -155,9 +166,11 @@ class TextTask:
             numbers = scores.astype(np.float64) * self.spread + self.middle
             return metrics.regression(numbers, np.array(targets, dtype=np.float64))
         if self.kind == "multilabel":
-            truth = self.truth(targets)
-            chosen = metrics.best_thresholds(scores, truth) if self.thresholds is None else np.array(self.thresholds)
-            return metrics.multilabel(scores, truth, chosen)
+            truth, count = self.truth(targets), len(self.labels)
+            tuned = metrics.best_thresholds(scores, truth[:, :count]) if self.thresholds is None else self.thresholds
+            never = truth.shape[1] - count  # a column of labels that training did not see, or none
+            padded = np.pad(scores, ((0, 0), (0, never)), constant_values=-np.inf)
+            return metrics.multilabel(padded, truth, np.array([*tuned, *[1.0] * never]))
         return metrics.classification(scores, np.array(targets))
 
     def decided(self, model: Model, material: TextMaterial) -> TextTask:
@@ -170,7 +183,7 @@ class TextTask:
         from kinfolk.training.metrics import best_thresholds
 
         scores = score(model, self.objective(model), material.scored)
-        chosen = best_thresholds(scores, self.truth(material.targets))
+        chosen = best_thresholds(scores, self.truth(material.targets)[:, : len(self.labels)])
         return replace(self, thresholds=tuple(float(limit) for limit in chosen))
 
     def _scale_back(self, model: Model) -> None:
@@ -181,11 +194,11 @@ class TextTask:
             last.bias.mul_(self.spread).add_(self.middle)
 
     def truth(self, targets: Sequence[Any]) -> np.ndarray:
-        """Lists of label numbers as a table of zeros and ones."""
-        table = np.zeros((len(targets), len(self.labels)), dtype=bool)
+        """Lists of label numbers as a table of zeros and ones; a column more where some were not seen in training."""
+        table = np.zeros((len(targets), len(self.labels) + 1), dtype=bool)
         for row, numbers in enumerate(targets):
             table[row, numbers] = True
-        return table
+        return table if table[:, -1].any() else table[:, :-1]
 
     def predictions(self, scores: np.ndarray) -> list[Prediction]:
         """Scores in the user's words."""
@@ -270,7 +283,6 @@ def class_weight_list(
     unknown = [name for name in wanted if name not in names]
     if unknown:
         raise InputError(f"class weights for classes that do not occur: {first_few(unknown)}")
-    wrong = [f"{name}={weight}" for name, weight in wanted.items() if not 0 < weight < math.inf]
-    if wrong:
-        raise InputError(f"class weights must be above 0 and finite: {first_few(wrong)}")
+    for name, weight in wanted.items():
+        number_between(f"the class weight of {name}", weight, 0, 1e9, "above 0")
     return tuple(float(wanted.get(name, 1.0)) for name in names)

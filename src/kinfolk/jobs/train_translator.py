@@ -32,7 +32,8 @@ from kinfolk.objectives.scheduled_translation import SamplingPlan
 from kinfolk.text.pairs import PairTokenizer, learn_pair
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Progress, TrainSettings
+from kinfolk.training.settings import TrainSettings, refuse_two_lengths
+from kinfolk.training.trainer import Progress
 
 # Vaswani et al. 2017, section 5.3, but for the length of the run and the share of it over which the rate rises.
 USUAL: dict[str, Any] = {
@@ -120,6 +121,7 @@ def train_translator(
 
     here, output, place = world(), Path(output), pick_device(device)
     watcher = watcher if watcher is not None and here.leads else TranslatorWatcher()
+    refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     sampling = SamplingPlan(scheduled_sampling, sampling_schedule, sampling_way)
     refuse_finished(output)
@@ -131,7 +133,7 @@ def train_translator(
     train = _training_source(pairs, source, target)
     learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
     if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
-        settings = dataclasses.replace(settings, evaluations=1, patience=None)
+        settings = dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
     words = known or _learn(learned, vocabulary, vocabulary_kind, joint)
     config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
     material, judged = (pair_items(side, words, config.context) for side in (learned, held))

@@ -26,7 +26,8 @@ from kinfolk.objectives.translation import Translation
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.training.entries import best_entry
 from kinfolk.training.runs import Run
-from kinfolk.training.trainer import Progress, Trained, Trainer, TrainSettings
+from kinfolk.training.settings import TrainSettings
+from kinfolk.training.trainer import Progress, Trained, Trainer
 
 MEASURED = 500  # dev pairs, at most, that are translated at each evaluation
 A_LITTLE = 1e-6  # what one of loss counts beside one of BLEU: enough to tell equals apart

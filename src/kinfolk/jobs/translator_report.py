@@ -26,7 +26,7 @@ from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.translation_run import TranslationResult
 from kinfolk.objectives.scheduled_translation import SamplingPlan
 from kinfolk.training.entries import best_entry
-from kinfolk.training.trainer import TrainSettings
+from kinfolk.training.settings import TrainSettings
 
 SHOWN_SAMPLES = 20
 LONGEST_TEXT = 200

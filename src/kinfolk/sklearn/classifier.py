@@ -72,21 +72,15 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         """Train on texts and their labels."""
         texts, labels = texts_of(X), read_labels(y)
         same_length(texts, labels.rows)
-        if labels.form == ONE:
-            weights = self._weights()
-        elif self.class_weight is not None:
-            raise InputError("class_weight has no meaning where a text may have several labels")
-        elif not any(labels.rows):
+        if labels.form != ONE and not any(labels.rows):
             raise InputError("no text has a label; there is nothing to learn")
-        else:
-            weights = None
         examples = [
             Example(text, None, label, f"text {number}")
             if isinstance(text, str)
             else Example(*text, label, f"text {number}")
             for number, (text, label) in enumerate(zip(texts, labels.names(), strict=True))
         ]
-        self._learn("classify" if labels.form == ONE else "multilabel", examples, weights)
+        self._learn("classify" if labels.form == ONE else "multilabel", examples, self._weights())
         self.classes_, self.label_form_ = labels.classes, labels.form
         return self
 

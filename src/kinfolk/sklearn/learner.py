@@ -22,7 +22,8 @@ from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder
 from kinfolk.training.optimiser import OptimiserSettings
-from kinfolk.training.trainer import Progress, TrainSettings
+from kinfolk.training.settings import TrainSettings
+from kinfolk.training.trainer import Progress
 
 Number = TypeVar("Number", int, float)
 

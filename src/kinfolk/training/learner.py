@@ -153,7 +153,7 @@ class Learner:
         weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
         norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         length = float(whole(norm))
-        if self.clip is not None and length > self.clip:  # else a pass over all gradients would multiply them by one
+        if self.clip and length > self.clip:  # else a pass over all gradients would multiply them by one
             clip_grads_with_norm_(weights, self.clip, norm)
         return math.isfinite(length)
 

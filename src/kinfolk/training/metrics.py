@@ -28,7 +28,7 @@ def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
         "matthews": matthews_corrcoef(truth, guesses),
     }
     if scores.shape[1] == 2:
-        found["f1"] = f1_score(truth, guesses, zero_division=0)
+        found["f1"] = f1_score(truth == 1, guesses == 1, zero_division=0)
     return {name: float(value) for name, value in found.items()}
 
 

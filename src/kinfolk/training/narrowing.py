@@ -32,19 +32,18 @@ class Narrowable(Protocol):
 class NarrowEmbedding(nn.Module):
     """Row i of a table for id i, of which some rows learn: ids (tokens,) -> (tokens, width)."""
 
-    places: Tensor
-
     def __init__(self, whole: nn.Embedding, rows: Tensor):
         super().__init__()
         self.__dict__["whole"] = whole  # aside: no weight of this module
         self.rows = rows
         self.weight = nn.Parameter(whole.weight.detach()[rows])
-        places = torch.full((whole.num_embeddings,), -1, device=rows.device)
-        places[rows] = torch.arange(len(rows), device=rows.device)
-        self.register_buffer("places", places, persistent=False)
+        self.places = torch.full((whole.num_embeddings,), -1, device=rows.device)
+        self.places[rows] = torch.arange(len(rows), device=rows.device)
 
     def forward(self, ids: Tensor) -> Tensor:
         places = self.places[ids]
+        if self.training:  # on texts whose rows are all here
+            return F.embedding(places, self.weight)
         learning = F.embedding(places.clamp(min=0), self.weight)
         resting = F.embedding(ids, self.__dict__["whole"].weight.detach())
         return torch.where((places < 0).unsqueeze(1), resting, learning)
@@ -66,7 +65,8 @@ def narrow(model: nn.Module, ids: Iterable[Iterable[int]]) -> None:
     assert isinstance(table, nn.Embedding)
     rows = sorted({token for text in ids for token in text})
     if len(rows) <= MOST * table.num_embeddings:
-        model.set_submodule(name, NarrowEmbedding(table, torch.tensor(rows, device=table.weight.device)))
+        narrowed = NarrowEmbedding(table, torch.tensor(rows, device=table.weight.device))
+        model.set_submodule(name, narrowed.train(table.training))
 
 
 def widen(model: nn.Module) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, number_between, whole_number
 
 
 class Trainable(Protocol):
@@ -53,8 +53,10 @@ class OptimiserSettings:
     freeze: int = 0  # depths below this never learn: 1 freezes the embeddings, layers + 1 the whole body
 
     def __post_init__(self) -> None:
-        if not (self.rate > 0 and 0 < self.layer_decay <= 1 and self.weight_decay >= 0 and self.freeze >= 0):
-            raise InputError("rate must be above 0, layer_decay from 0 to 1, weight_decay and freeze at least 0")
+        number_between("rate", self.rate, 0, 1e6, "above 0")
+        number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
+        number_between("weight_decay", self.weight_decay, -1e-12, 1e6, "0 or more")
+        whole_number("freeze", self.freeze, 0)
 
 
 def set_free(model: Trainable, settings: OptimiserSettings, thawed: int) -> None:

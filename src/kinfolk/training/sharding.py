@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kinfolk.errors import FolderError
 from kinfolk.training.optimiser import Trainable
 
 
@@ -54,4 +55,6 @@ def load(model: Trainable, tensors: Mapping[str, Tensor]) -> None:
         given = tensors[name]
         if hasattr(given, "full_tensor") != hasattr(weight, "full_tensor"):
             given = like(weight, whole(given))
+        if given.shape != weight.shape:
+            raise FolderError(f"{name}: the checkpoint is of another version of kinfolk; begin anew in another folder")
         weight.copy_(given)

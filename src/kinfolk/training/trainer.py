@@ -10,23 +10,28 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import torch
 
 from kinfolk.data.batching import StepPlan
-from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError, choose, first_few, nearest
+from kinfolk.errors import (
+    FolderError,
+    StopSignalError,
+    TrainingError,
+    first_few,
+)
 from kinfolk.machine import give_back
 from kinfolk.objectives.objective import Item, Objective
-from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.distributed import world
 from kinfolk.training.learner import Learner
 from kinfolk.training.narrowing import narrow, widen
-from kinfolk.training.optimiser import OptimiserSettings, Trainable
+from kinfolk.training.optimiser import Trainable
 from kinfolk.training.runs import Run, Snapshot
-from kinfolk.training.schedules import SCHEDULES, rate_factor
+from kinfolk.training.schedules import rate_factor
+from kinfolk.training.settings import TrainSettings
 from kinfolk.training.sharding import load
 from kinfolk.training.stopping import Stop, stopping
 from kinfolk.training.timing import (
@@ -41,74 +46,6 @@ from kinfolk.training.timing import (
 )
 
 TRIM_EVERY = 100  # steps; batches differ in size, and memory that fits none of the next ones would pile up
-
-
-@dataclass(frozen=True)
-class TrainSettings:
-    """How long, how fast, how often."""
-
-    seed: int = 0
-    epochs: float = 3.0
-    minutes: float | None = None  # instead of epochs: as many steps as fit, evaluations and checkpoints included
-    steps: int | None = None  # instead of both
-    batch_size: int = 32
-    batch_tokens: int | None = None
-    accumulate: int = 1  # batches per step
-    schedule: str = "linear"
-    warmup: float = 0.1  # share of the run
-    clip: float | None = 1.0
-    evaluations: int = 4  # over the whole run; the last step is always evaluated
-    evaluate_every: int | None = None  # steps, instead
-    patience: int | None = None  # evaluations without a better one before stopping
-    average: float = 0.0  # share of the run, at its end, over which weights are averaged
-    thaw: float = 0.0  # share of the run over which layers thaw from the top, one by one
-    precision: str = "fp32"  # or bf16: of matrix products while learning
-    shard: bool = False  # divide weights, gradients and the optimiser's memory among several processes
-    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
-
-    def __post_init__(self) -> None:
-        choose("schedule", self.schedule, SCHEDULES)
-        choose("precision", self.precision, PRECISIONS)
-        if not (0 < self.epochs < 1e6) or self.batch_size < 1 or self.accumulate < 1 or self.evaluations < 1:
-            raise InputError("epochs must be above 0; batch_size, accumulate and evaluations at least 1")
-        if self.minutes is not None and not 0 < self.minutes < 1e6:
-            raise InputError("minutes must be above 0")
-        if self.steps is not None and (self.steps < 1 or self.minutes is not None):
-            raise InputError("steps must be at least 1, and minutes cannot be given as well")
-        for name in ("patience", "batch_tokens", "evaluate_every"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1")
-        for name in ("warmup", "average", "thaw"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"{name} is a share of the run, from 0 to 1")
-        if self.shard and self.thaw:
-            raise InputError("shard cannot be combined with thaw: what learns is fixed when a model is divided")
-
-    def but(self, **named: Any) -> TrainSettings:
-        """The same with other settings of the run or its optimiser; an unknown name is an error with the nearest one.
-
-        >>> TrainSettings().but(epochs=5, rate=1e-4).optimiser.rate
-        0.0001
-        """
-        own = {item.name for item in dataclasses.fields(self)}
-        theirs = {item.name for item in dataclasses.fields(OptimiserSettings)}
-        for name in named:
-            if name not in own | theirs:
-                raise InputError(f'training has no setting "{name}"{nearest(name, sorted(own | theirs))}')
-        found = {name: value for name, value in named.items() if name in own}
-        optimiser = {name: value for name, value in named.items() if name in theirs}
-        if optimiser:
-            found["optimiser"] = dataclasses.replace(found.get("optimiser", self.optimiser), **optimiser)
-        return dataclasses.replace(self, **found)
-
-    def described(self) -> dict[str, Any]:
-        """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
-        found = dataclasses.asdict(self)
-        del found["shard"]
-        # Settings that came later are told only where they are used: older runs can go on.
-        unused = {"steps": None, "precision": "fp32", "evaluate_every": None}
-        later = [name for name, value in unused.items() if found[name] == value]
-        return {name: value for name, value in found.items() if name not in later}
 
 
 @dataclass(frozen=True)
@@ -281,7 +218,7 @@ class Trainer:
         self.learner.thaw(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
 
     def _average(self, step: int) -> None:
-        start = round((1 - self.settings.average) * self.total)
+        start = min(round((1 - self.settings.average) * self.total), self.total - 1)
         if self.settings.average and step >= start:
             self.learner.average(step - start)
 

@@ -1,0 +1,87 @@
+"""How long, how fast and how often a run trains, and what of that has no meaning."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinfolk.errors import InputError, choose, nearest, number_between, whole_number
+from kinfolk.parts.precision import PRECISIONS
+from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.schedules import SCHEDULES
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How long, how fast, how often."""
+
+    seed: int = 0
+    epochs: float = 3.0
+    minutes: float | None = None  # instead of epochs: as many steps as fit, evaluations and checkpoints included
+    steps: int | None = None  # instead of both
+    batch_size: int = 32
+    batch_tokens: int | None = None
+    accumulate: int = 1  # batches per step
+    schedule: str = "linear"
+    warmup: float = 0.1  # share of the run
+    clip: float | None = 1.0  # the longest gradient; None or 0: any
+    evaluations: int = 4  # over the whole run; the last step is always evaluated
+    evaluate_every: int | None = None  # steps, instead
+    patience: int | None = None  # evaluations without a better one before stopping
+    average: float = 0.0  # share of the run, at its end, over which weights are averaged
+    thaw: float = 0.0  # share of the run over which layers thaw from the top, one by one
+    precision: str = "fp32"  # or bf16: of matrix products while learning
+    shard: bool = False  # divide weights, gradients and the optimiser's memory among several processes
+    optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
+
+    def __post_init__(self) -> None:
+        choose("schedule", self.schedule, SCHEDULES)
+        choose("precision", self.precision, PRECISIONS)
+        whole_number("seed", self.seed, 0)
+        for name in ("batch_size", "accumulate", "evaluations", "steps", "patience", "batch_tokens", "evaluate_every"):
+            if getattr(self, name) is not None:
+                whole_number(name, getattr(self, name))
+        for name in ("epochs", "minutes", "clip"):
+            if not (name == "clip" and self.clip == 0) and getattr(self, name) is not None:
+                number_between(name, getattr(self, name), 0, 1e6, "above 0")
+        for name in ("warmup", "average", "thaw"):
+            number_between(name, getattr(self, name), -1e-9, 1, "a share of the run, from 0 to 1")
+        if self.steps is not None and self.minutes is not None:
+            raise InputError("give steps or minutes, not both")
+        if self.shard and self.thaw:
+            raise InputError("shard cannot be combined with thaw: what learns is fixed when a model is divided")
+
+    def but(self, **named: Any) -> TrainSettings:
+        """The same with other settings of the run or its optimiser; an unknown name is an error with the nearest one.
+
+        >>> TrainSettings().but(epochs=5, rate=1e-4).optimiser.rate
+        0.0001
+        """
+        own = {item.name for item in dataclasses.fields(self)}
+        theirs = {item.name for item in dataclasses.fields(OptimiserSettings)}
+        for name in named:
+            if name not in own | theirs:
+                raise InputError(f'training has no setting "{name}"{nearest(name, sorted(own | theirs))}')
+        found = {name: value for name, value in named.items() if name in own}
+        optimiser = {name: value for name, value in named.items() if name in theirs}
+        if optimiser:
+            found["optimiser"] = dataclasses.replace(found.get("optimiser", self.optimiser), **optimiser)
+        return dataclasses.replace(self, **found)
+
+    def described(self) -> dict[str, Any]:
+        """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
+        found = dataclasses.asdict(self)
+        del found["shard"]
+        # Settings that came later are told only where they are used: older runs can go on.
+        unused = {"steps": None, "precision": "fp32", "evaluate_every": None}
+        later = [name for name, value in unused.items() if found[name] == value]
+        return {name: value for name, value in found.items() if name not in later}
+
+
+def refuse_two_lengths(named: Mapping[str, Any]) -> None:
+    """Epochs, minutes and steps each say how long a run is: only one of them can be obeyed."""
+    lengths = [name for name in ("epochs", "minutes", "steps") if named.get(name) is not None]
+    if len(lengths) > 1:
+        raise InputError(f"{' and '.join(lengths)} each say how long to train; give one of them")
