@@ -194,7 +194,7 @@ def test_several_seeds_share_the_features(tiny_bert: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "answer"}, "task of a frozen encoder='answer' is not known"),
+        ({"task": "answer"}, "not for answer"),
         ({"head": "logistic", "layers": "last"}, "frozen='logistic' is not known"),
         ({"head": "bilstm-crf", "task": "classify"}, "frozen='bilstm-crf' is not known"),
         ({"head": "logistic", "task": "classify"}, "cannot learn a mix"),

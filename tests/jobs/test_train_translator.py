@@ -118,7 +118,7 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
         ({"changes": {"end_id": 3}}, "follows from the vocabulary"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),
         ({"epoch": 3}, 'did you mean "epochs"'),
-        ({"steps": 5, "minutes": 1}, "minutes cannot be given as well"),
+        ({"steps": 5, "minutes": 1}, "minutes and steps each say how long to train"),
         ({"pairs": None}, "as one file"),
         ({"source": "a.en"}, "as one file"),
         ({"vocabulary_kind": "letters"}, "choose one of"),

@@ -46,7 +46,8 @@ def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda 
     items = task.material(encoder.tokenizer, given, encoder.context).items
     chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
     trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate)
-    assert any(isinstance(module, NarrowEmbedding) for module in model.modules())  # so that it is tried here too
+    narrowed = any(isinstance(module, NarrowEmbedding) for module in model.modules())
+    assert narrowed == (chosen.optimiser.freeze == 0)  # so that it is tried here too
     try:
         trainer.train()
         trainer.load_best()

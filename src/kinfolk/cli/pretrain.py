@@ -57,7 +57,7 @@ def pretrain(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Read everything in lower case.")] = False,
     lanes: Annotated[int, typer.Option("--lanes", help="Places of the text that are read side by side.", min=1)] = 32,
     length: Annotated[int, typer.Option("--length", help="Tokens of each lane in a step.", min=1)] = 35,
-    epochs: Annotated[float, typer.Option("--epochs", help="Passes over the text.")] = 10.0,
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the text.", show_default="10")] = None,
     minutes: Minutes = None,
     steps: Steps = None,
     rate: Rate = 2e-3,
@@ -80,7 +80,8 @@ def pretrain(
     from kinfolk.jobs.pretrain import PretrainWatcher
     from kinfolk.jobs.pretrain import pretrain as train_it
 
-    named: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
+    named: dict[str, Any] = {"minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
+    named |= {} if epochs is None else {"epochs": epochs}
     named |= {"schedule": schedule, "warmup": warmup, "average": average}
     named |= {"patience": patience, "evaluations": evaluations, "precision": precision}
     with training() as step:

@@ -95,7 +95,7 @@ def train_translator(
     sampling_way: Annotated[
         str, typer.Option("--sampling-way", help="Guess in a pass of its own (passes), or token by token (steps).")
     ] = "passes",
-    epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 20.0,
+    epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the data.", show_default="20")] = None,
     minutes: Minutes = None,
     steps: Steps = None,
     rate: Rate = 1e-3,
@@ -126,7 +126,8 @@ def train_translator(
     held: Any = both("--dev-source", dev_source, "--dev-target", dev_target)
     if dev is not None and held is not None:
         raise typer.BadParameter("has no meaning beside --dev-source", param_hint="--dev")
-    named: dict[str, Any] = {"epochs": epochs, "minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
+    named: dict[str, Any] = {"minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
+    named |= {} if epochs is None else {"epochs": epochs}
     named |= {"batch_tokens": batch_tokens, "batch_size": batch_size, "accumulate": accumulate, "schedule": schedule}
     named |= {"warmup": warmup, "average": average, "patience": patience, "evaluations": evaluations}
     named |= {"precision": precision, "shard": shard}

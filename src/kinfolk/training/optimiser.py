@@ -6,6 +6,7 @@ the number of layers for what stands on top. Its rate is `rate * layer_decay ** 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import InputError, number_between, whole_number
+
+LARGEST = sys.float_info.max
 
 
 class Trainable(Protocol):
@@ -53,9 +56,9 @@ class OptimiserSettings:
     freeze: int = 0  # depths below this never learn: 1 freezes the embeddings, layers + 1 the whole body
 
     def __post_init__(self) -> None:
-        number_between("rate", self.rate, 0, 1e6, "above 0")
+        number_between("rate", self.rate, 0, LARGEST, "above 0")
         number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
-        number_between("weight_decay", self.weight_decay, -1e-12, 1e6, "0 or more")
+        number_between("weight_decay", self.weight_decay, -1e-12, LARGEST, "0 or more")
         whole_number("freeze", self.freeze, 0)
 
 
