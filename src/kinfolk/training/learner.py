@@ -153,9 +153,19 @@ class Learner:
         weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
         norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         length = float(whole(norm))
-        if self.clip and length > self.clip:  # else a pass over all gradients would multiply them by one
+        excess = length / self.clip if self.clip else 1.0
+        if self._divides:
+            # The fused optimiser divides gradients by this while it reads them, which spares a pass over them.
+            scale = torch.tensor(excess, device=self.model.device) if excess > 1 else None
+            self.optimiser.grad_scale = scale  # type: ignore[attr-defined]
+        elif self.clip and excess > 1:
             clip_grads_with_norm_(weights, self.clip, norm)
         return math.isfinite(length)
+
+    @property
+    def _divides(self) -> bool:
+        """Can the optimiser itself make gradients shorter?"""
+        return bool(self.optimiser.defaults["fused"]) and not self.sharded
 
     @property
     def rate(self) -> float:
