@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import io
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ import typer
 
 from kinfolk import __version__
 from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, pretrain, search, tokenize, translate
-from kinfolk.cli.output import say
+from kinfolk.cli.output import say, silence
 from kinfolk.errors import KinfolkError, StopSignalError
 
 AS_IT_IS = "\b\n"  # a paragraph whose lines are not wrapped
@@ -113,10 +112,11 @@ def run(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:  # the reader of our output had enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            silence(sys.stdout)
             return BROKEN_PIPE
         except OSError as error:  # of our own streams: files are told as a KinfolkError
             say(f"kinfolk: {error.strerror or error}")
+            silence(sys.stdout)
             return USER_FAULT
     return code
 

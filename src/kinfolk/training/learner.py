@@ -35,6 +35,8 @@ from kinfolk.training.optimiser import (
 )
 from kinfolk.training.sharding import divide, like, load, whole
 
+EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
+
 
 class Loss(nn.Module):
     """A model under its objective."""
@@ -153,7 +155,7 @@ class Learner:
         weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
         norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
         length = float(whole(norm))
-        excess = length / self.clip if self.clip else 1.0
+        excess = (length + EPSILON) / self.clip if self.clip else 1.0
         if self._divides:
             # The fused optimiser divides gradients by this while it reads them, which spares a pass over them.
             scale = torch.tensor(excess, device=self.model.device) if excess > 1 else None
@@ -164,8 +166,9 @@ class Learner:
 
     @property
     def _divides(self) -> bool:
-        """Can the optimiser itself make gradients shorter?"""
-        return bool(self.optimiser.defaults["fused"]) and not self.sharded
+        """Can the optimiser itself make gradients shorter, and as exactly? It takes the factor in float32."""
+        single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
+        return single and bool(self.optimiser.defaults["fused"]) and not self.sharded
 
     @property
     def rate(self) -> float:
