@@ -57,7 +57,12 @@ if verb == "fill":  # the demo model has no masked-LM head: a random one fills a
     model = replace(model, model=with_fresh_head(model.model, "masked_lm", 0)[0].eval())
 for call in range({calls}):
     text = f"the {{call}}th call reads a [MASK] of {{'some ' * (call % 20)}} words"
-    getattr(model, verb)(text[: 5 + call % 20] if verb == "translate" else text)
+    if verb == "translate":
+        model.translate(text[: 5 + call % 20])
+    elif verb == "generate":
+        model.generate(text, tokens=5)
+    else:
+        getattr(model, verb)(text)
     if call == {early}:
         before = resident()
 print(before, resident())
