@@ -64,10 +64,10 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
 
 
 def _tied(public: dict[str, Any]) -> bool:
-    tied = public.get("tie_word_embeddings", True)
-    if not isinstance(tied, bool):
+    tied = public.get("tie_word_embeddings")
+    if not (tied is None or isinstance(tied, bool)):
         raise ConfigError(f"config.json: tie_word_embeddings={str(tied)[:60]} is neither true nor false")
-    return tied
+    return tied is not False
 
 
 def _share_table(model: Model) -> None:

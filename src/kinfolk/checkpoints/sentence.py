@@ -28,9 +28,8 @@ class SentenceRecipe:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
-    told: Mapping[str, Any] = field(
-        default_factory=dict, compare=False
-    )  # config_sentence_transformers.json: other prompts, and more
+    # All that config_sentence_transformers.json says, to be handed on: other prompts, and more.
+    told: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 def read_recipe(folder: Path) -> SentenceRecipe | None:

@@ -80,6 +80,9 @@ class Learner:
         if shard:
             divide(self._loss, model.device, world.size)
         self.optimiser = build_optimiser(self.model, settings)
+        # Can the optimiser itself make gradients shorter, and as exactly? It takes the factor in float32.
+        single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
+        self._divides = single and bool(self.optimiser.defaults["fused"]) and not shard
         self.averaged: dict[str, Tensor] = {}
         self._engine: nn.Module = self._loss
         self._thawed: int | None = None
@@ -163,12 +166,6 @@ class Learner:
         elif self.clip and excess > 1:
             clip_grads_with_norm_(weights, self.clip, norm)
         return math.isfinite(length)
-
-    @property
-    def _divides(self) -> bool:
-        """Can the optimiser itself make gradients shorter, and as exactly? It takes the factor in float32."""
-        single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
-        return single and bool(self.optimiser.defaults["fused"]) and not self.sharded
 
     @property
     def rate(self) -> float:
