@@ -41,13 +41,13 @@ def test_a_packed_product_is_the_plain_one(rows: int, inputs: int, outputs: int,
 def test_a_layer_that_rests_is_packed_once_and_one_that_learns_is_not() -> None:
     layer, hidden = Linear(8, 6).eval(), torch.randn(3, 8)
     inferred(layer, hidden)
-    held = layer._packing._held
+    held = layer.packing._held
     assert held is not None
     inferred(layer, hidden)
-    assert layer._packing._held is held
-    assert layer.train()._packing._held is None
+    assert layer.packing._held is held
+    assert layer.train().packing._held is None
     inferred(layer, hidden)
-    assert layer._packing._held is None
+    assert layer.packing._held is None
 
 
 @pytest.mark.parametrize("way", ["optimiser", "load", "in place", "replaced", "rounded"])
@@ -76,7 +76,7 @@ def test_copies_and_pickles_have_a_packing_of_their_own() -> None:
     layer, hidden = Linear(8, 6).eval(), torch.randn(3, 8)
     before = inferred(layer, hidden)
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert twin._packing is not layer._packing
+        assert twin.packing is not layer.packing
         with torch.no_grad():
             twin.weight.zero_()
         assert not inferred(twin, hidden).equal(before)

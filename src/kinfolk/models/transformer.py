@@ -30,6 +30,7 @@ from kinfolk.parts.blocks import Block, Stack
 from kinfolk.parts.decoder import Decoder, DecoderBlock, DecoderState
 from kinfolk.parts.dropout import Dropout
 from kinfolk.parts.kernels import ACTIVATIONS
+from kinfolk.parts.norm import Norm
 from kinfolk.parts.positions import ARRANGEMENTS, sinusoids
 from kinfolk.parts.scopes import Causal, Full
 from kinfolk.parts.tables import Embedding
@@ -119,8 +120,8 @@ class Transformer(nn.Module):
         self.encoder = Stack([Block(*kind) for _ in range(config.encoder_layers)])
         self.decoder = Decoder([DecoderBlock(*kind) for _ in range(config.decoder_layers)])
         pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.width, config.norm_epsilon) if pre_norm else None
-        self.decoder_norm = nn.LayerNorm(config.width, config.norm_epsilon) if pre_norm else None
+        self.encoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
+        self.decoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
         self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
 

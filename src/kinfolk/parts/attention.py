@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinfolk.parts.kernels import Bias, attend, attend_slots
+from kinfolk.parts.kernels import Bias, attend, attend_own, attend_slots
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.state import KeyValueCache, SourceKeys
 from kinfolk.parts.tables import Linear
@@ -35,9 +35,12 @@ class Attention(nn.Module):
     ) -> Tensor:
         """With `at`, only these rows look; they are the queries of `bound`."""
         qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)
-        queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
-        queries = queries if at is None else queries.index_select(0, at)
-        mixed = attend(queries, keys, values, bound, bias, self.dropout if self.training else 0.0, trace)
+        dropout = self.dropout if self.training else 0.0
+        if at is None:
+            mixed = attend_own(qkv, bound, bias, dropout, trace)
+        else:
+            queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
+            mixed = attend(queries.index_select(0, at), keys, values, bound, bias, dropout, trace)
         return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
 
     def step(self, hidden: Tensor, cache: KeyValueCache, layer: int) -> Tensor:

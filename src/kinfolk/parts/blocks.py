@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from kinfolk.parts.attention import Attention
 from kinfolk.parts.dropout import Dropout, dropout
 from kinfolk.parts.kernels import ActivatedLinear, Bias, add
+from kinfolk.parts.norm import Norm
+from kinfolk.parts.resting import Remembered, Rest, Scale, Sum, run
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
@@ -65,9 +68,9 @@ class Layer(nn.Module):
         super().__init__()
         self.pre_norm = norm == "pre"
         self.attention = Attention(config.width, config.heads, config.attention_dropout)
-        self.attention_norm = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.attention_norm = Norm(config.width, config.norm_epsilon)
         self.feed_forward = FeedForward(config.width, config.inner_width, config.activation, inner_dropout)
-        self.feed_forward_norm = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.feed_forward_norm = Norm(config.width, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
     def residual(
@@ -75,9 +78,9 @@ class Layer(nn.Module):
     ) -> Tensor:
         """norm(x + part(x)), or x + part(norm(x)); `part` makes a fresh tensor (of the rows `at`)."""
         kept = hidden if at is None else hidden.index_select(0, at)
-        if self.pre_norm:
-            return add(kept, self.dropout(part(norm(hidden))))
-        return norm(add(kept, self.dropout(part(hidden))))  # type: ignore[no-any-return]
+        change = part(norm(hidden) if self.pre_norm else hidden)
+        total = add(kept, self.dropout(change) if self.training else change)
+        return total if self.pre_norm else norm(total)
 
 
 class Block(Layer):
@@ -103,6 +106,7 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.layers = len(blocks)
+        self._rest = Rest()
 
     def block(self, layer: int) -> nn.Module:
         """The block that serves as layer number `layer`, counted from 0."""
@@ -117,11 +121,22 @@ class Stack(nn.Module):
         depth: int | None = None,
     ) -> Tensor:
         """Run the first `depth` layers (all by default), showing each layer's vectors to the trace."""
+        if trace is None and hidden.dtype is torch.float32 and hidden.shape[0] > 0:
+            layers = self._resting()
+            if layers is not None:
+                return run(layers[:depth], hidden, bound, bias)
         for layer in range(self.layers if depth is None else depth):
             hidden = self.block(layer)(hidden, bound, bias, trace)
             if trace is not None:
                 trace.add_hidden(hidden)
         return hidden
+
+    def _resting(self) -> list[Remembered] | None:
+        """Its layers as they are remembered; None while they learn, for a step may follow that changes them unseen."""
+        if self.training or torch.is_grad_enabled():
+            self._rest.forget()
+            return None
+        return self._rest.layers(self, lambda: (_remembered(self.block(layer)) for layer in range(self.layers)))
 
 
 class SharedStack(Stack):
@@ -133,3 +148,19 @@ class SharedStack(Stack):
 
     def block(self, layer: int) -> nn.Module:
         return self.blocks[layer * len(self.blocks) // self.layers]
+
+
+def _remembered(block: nn.Module) -> Remembered | None:
+    """A block's weights for a stack at rest; None where they are not packed, or it is not the plain post-norm one."""
+    if type(block) is not Block or block.pre_norm:
+        return None
+    attention, inner = block.attention, block.feed_forward
+    plain = all(type(layer) is Linear for layer in (attention.qkv, attention.output, inner.narrow))
+    if not plain or type(inner.widen) is not ActivatedLinear:
+        return None
+    qkv, output = Sum.of(attention.qkv), Sum.of(attention.output)
+    widen, narrow = Sum.of(inner.widen), Sum.of(inner.narrow)
+    if qkv is None or output is None or widen is None or narrow is None:
+        return None
+    norms = Scale.of(block.attention_norm), Scale.of(block.feed_forward_norm)
+    return Remembered(attention.heads, qkv, output, norms[0], widen, inner.widen.activation, narrow, norms[1])

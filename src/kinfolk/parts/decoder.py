@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts.attention import CrossAttention
 from kinfolk.parts.blocks import BlockSettings, Layer
+from kinfolk.parts.norm import Norm
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.state import KeyValueCache, SourceKeys
 from kinfolk.parts.tokens import Layout
@@ -28,7 +29,7 @@ class DecoderBlock(Layer):
     def __init__(self, config: BlockSettings, norm: str = "post", inner_dropout: float = 0.0):
         super().__init__(config, norm, inner_dropout)
         self.cross = CrossAttention(config.width, config.heads, config.attention_dropout)
-        self.cross_norm = nn.LayerNorm(config.width, config.norm_epsilon)
+        self.cross_norm = Norm(config.width, config.norm_epsilon)
 
     def forward(
         self, hidden: Tensor, bound: Bound, source: Tensor, across: Bound, trace: PairTrace | None = None

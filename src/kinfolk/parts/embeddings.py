@@ -10,6 +10,7 @@ from typing import Protocol
 from torch import Tensor, nn
 
 from kinfolk.parts.dropout import Dropout
+from kinfolk.parts.norm import Norm
 from kinfolk.parts.tables import Embedding
 from kinfolk.parts.tokens import Tokens
 
@@ -41,7 +42,7 @@ class SummedEmbeddings(nn.Module):
         self.tokens = Embedding(config.vocabulary_size, width)
         self.positions = Embedding(config.positions, width)
         self.segments = Embedding(config.segments, width) if config.segments else None
-        self.norm = nn.LayerNorm(width, config.norm_epsilon)
+        self.norm = Norm(width, config.norm_epsilon)
         self.dropout = Dropout(config.dropout)
 
     def forward(self, tokens: Tokens) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts.dropout import Dropout
 from kinfolk.parts.kernels import ACTIVATIONS, ActivatedLinear
+from kinfolk.parts.norm import Norm
 from kinfolk.parts.precision import linear
 from kinfolk.parts.tables import Linear
 
@@ -42,7 +43,7 @@ class MaskedHead(nn.Module):
     def __init__(self, width: int, table_width: int, vocabulary_size: int, activation: str, epsilon: float):
         super().__init__()
         self.transform = ActivatedLinear(width, table_width, activation)
-        self.norm = nn.LayerNorm(table_width, epsilon)
+        self.norm = Norm(table_width, epsilon)
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))
         self.table: nn.Parameter | None = None
 

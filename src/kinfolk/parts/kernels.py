@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.parts.dropout import dropout as drop
-from kinfolk.parts.packing import packs, product
+from kinfolk.parts.packing import product
 from kinfolk.parts.scopes import Bound, Group
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
@@ -35,12 +35,37 @@ def attend(
     trace: Trace | None = None,
 ) -> Tensor:
     """Packed queries (m, heads, head_width) look at packed keys and values (n, heads, head_width)."""
+
+    def take(group: Group) -> tuple[Tensor, ...]:
+        return group.queries.take(queries), group.keys.take(keys), group.keys.take(values)
+
+    return _attend(take, bound, bias, dropout, trace) if bound.groups else queries.new_zeros(queries.shape)
+
+
+def attend_own(
+    qkv: Tensor, bound: Bound, bias: Bias | None = None, dropout: float = 0.0, trace: Trace | None = None
+) -> Tensor:
+    """As `attend`, for queries, keys and values of the same tokens: (n, 3, heads, head_width), taken in one go."""
+
+    def take(group: Group) -> tuple[Tensor, ...]:
+        return group.keys.rows(qkv).permute(2, 0, 3, 1, 4).unbind(0)
+
+    return _attend(take, bound, bias, dropout, trace) if bound.groups else qkv.new_zeros(0, *qkv.shape[2:])
+
+
+def _attend(
+    take: Callable[[Group], tuple[Tensor, ...]],
+    bound: Bound,
+    bias: Bias | None,
+    dropout: float,
+    trace: Trace | None,
+) -> Tensor:
     watcher = trace if trace is not None and trace.wants_attention else None
     if watcher is not None:
         watcher.begin_attention()
     outputs = []
     for group in bound.groups:
-        q, k, v = group.queries.take(queries), group.keys.take(keys), group.keys.take(values)
+        q, k, v = take(group)
         mask = group.mask if bias is None else _masked(bias(group, q), group)
         if k.shape[2] == 0:  # no keys at all, as in cross-attention to an empty source
             mixed = q.new_zeros(q.shape)
@@ -54,8 +79,6 @@ def attend(
         outputs.append(group.queries.give(mixed))
         if watcher is not None:
             watcher.add_attention(group, plain_scores(q, k, group, bias), bound)
-    if not outputs:
-        return queries.new_zeros(queries.shape)
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined if bound.order is None else joined.index_select(0, bound.order)
 
@@ -120,11 +143,13 @@ class ActivatedLinear(Linear):
         self.activation = activation
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if not self.rests():
-            return ACTIVATIONS[self.activation](super().forward(hidden))
-        if self.activation in FUSED and fusing_pays() and packs(hidden, self.weight):
-            return product(hidden, self._packing.of(self.weight), self.bias, *FUSED[self.activation])
-        return IN_PLACE[self.activation](super().forward(hidden))
+        weight, bias = self.weight, self.bias
+        fused = FUSED.get(self.activation) if fusing_pays() else None
+        packed = None if fused is None else self.packed(hidden, weight)
+        if fused is not None and packed is not None:
+            return product(hidden, packed, bias, *fused)
+        activations = ACTIVATIONS if torch.is_grad_enabled() else IN_PLACE
+        return activations[self.activation](self.product(hidden, bias))
 
 
 def add(hidden: Tensor, change: Tensor) -> Tensor:

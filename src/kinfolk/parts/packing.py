@@ -11,7 +11,6 @@ made at the first product, and anew when the weight has changed.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,20 +20,23 @@ class Packing:
     """The packed copy of one weight, as long as that stays the same."""
 
     def __init__(self) -> None:
-        self._held: tuple[tuple[int, int], Tensor, Tensor] | None = None  # its state, the packed copy, the weight
+        self._held: tuple[int, int, Tensor, Tensor] | None = None  # where it lies, its version, packed, the weight
 
-    def of(self, weight: Tensor) -> Tensor:
-        """Where the weight lies and how often it was written tell whether the copy is still true.
+    def of(self, weight: Tensor) -> Tensor | None:
+        """Where the weight lies and how often it was written tell whether the copy is still true. None: no packing.
 
         The weight itself is held too, or another that took its place could come to lie where it lay. torch's fused
         optimisers write without counting: a layer that may learn must `forget`.
         """
-        state, held = (weight.data_ptr(), weight._version), self._held
-        if held is None or held[0] != state:
-            kept = weight.detach()
-            packed = torch.ops.mkldnn._reorder_linear_weight(kept)
-            held = self._held = state, packed, kept  # in one go: another thread sees all of it or nothing
-        return held[1]
+        held = self._held
+        if held is not None and held[0] == weight.data_ptr() and held[1] == weight._version:
+            return held[2]
+        if not packs(weight):
+            return None
+        kept = weight.detach()
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(kept)
+        self._held = weight.data_ptr(), weight._version, packed, kept  # in one go: other threads see all or nothing
+        return packed
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -45,22 +47,14 @@ class Packing:
         return Packing, ()
 
 
-def packs(hidden: Tensor, weight: Tensor) -> bool:
-    """Is there a packed product for these: rows in float32 on a processor that gains by it?"""
-    return (
-        hidden.dtype == torch.float32
-        and weight.dtype == torch.float32
-        and hidden.device.type == "cpu"
-        and len(hidden) > 0
-        and not weight.is_inference()  # which counts no changes
-        and packing_pays()
-    )
+def packs(weight: Tensor) -> bool:
+    """Is it in float32 on a processor that gains by it, and does it count its changes?"""
+    return weight.is_cpu and weight.dtype == torch.float32 and not weight.is_inference() and packing_pays()
 
 
 def product(hidden: Tensor, packed: Tensor, bias: Tensor | None, activation: str = "none", way: str = "") -> Tensor:
     """activation(x W' + b) by oneDNN; `way` is its name for the algorithm of a GELU."""
-    found: Any = torch.ops.mkldnn._linear_pointwise(hidden, packed, bias, activation, [], way)
-    return found  # type: ignore[no-any-return]
+    return torch.ops.mkldnn._linear_pointwise.default(hidden, packed, bias, activation, [], way)  # type: ignore[no-any-return]
 
 
 @cache

@@ -34,14 +34,19 @@ class Rows:
     index: Tensor | None = None
     kept: Tensor | None = None
 
-    def take(self, packed: Tensor) -> Tensor:
-        """(tokens, heads, head_width) -> (count, heads, length, head_width)."""
+    def rows(self, packed: Tensor) -> Tensor:
+        """(tokens, …) -> (count, length, …)."""
         if self.start is not None:
-            rows = packed[self.start : self.start + self.count * self.length]
+            taken = self.count * self.length
+            rows = packed if taken == packed.shape[0] else packed.narrow(0, self.start, taken)
         else:
             assert self.index is not None
             rows = packed.index_select(0, self.index)
-        return rows.view(self.count, self.length, *packed.shape[1:]).transpose(1, 2)
+        return rows.view(self.count, self.length, *packed.shape[1:])
+
+    def take(self, packed: Tensor) -> Tensor:
+        """(tokens, heads, head_width) -> (count, heads, length, head_width)."""
+        return self.rows(packed).transpose(1, 2)
 
     def give(self, padded: Tensor) -> Tensor:
         """(count, heads, length, head_width) -> (real tokens, heads, head_width)."""

@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from kinfolk.parts.packing import Packing, packs, product
+from kinfolk.parts.packing import Packing, product
 from kinfolk.parts.precision import linear
 
 
@@ -24,23 +24,29 @@ class _Resting(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         if mode:
-            self._packing.forget()
+            self.packing.forget()
         return super().train(mode)
 
-    def rests(self) -> bool:
-        """Is the weight only read? Where gradients are wanted, a step may follow that changes it unseen."""
+    def packed(self, hidden: Tensor, weight: Tensor) -> Tensor | None:
+        """The weight as `packing.product` wants it for these rows; None while it learns, and where nothing is gained.
+
+        Where gradients are wanted, a step may follow that changes the weight unseen.
+        """
         if torch.is_grad_enabled():
-            self._packing.forget()
-        return not (self.training or torch.is_grad_enabled())
+            self.packing.forget()
+            return None
+        if self.training or hidden.dtype is not torch.float32 or hidden.shape[0] == 0:
+            return None
+        return self.packing.of(weight)
 
     def product(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
         """x W' + b, the fastest way that there is."""
-        if self.rests() and packs(hidden, self.weight):
-            return product(hidden, self._packing.of(self.weight), bias)
-        return linear(hidden, self.weight, bias)
+        weight = self.weight
+        packed = self.packed(hidden, weight)
+        return linear(hidden, weight, bias) if packed is None else product(hidden, packed, bias)
 
     @property
-    def _packing(self) -> Packing:
+    def packing(self) -> Packing:
         """Made at the first use, so that modules need no constructor of ours; an attribute that is no weight."""
         found: Packing | None = self.__dict__.get("_packed")
         if found is None:

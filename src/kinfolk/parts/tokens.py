@@ -60,6 +60,9 @@ class Layout:
     @cached_property
     def positions(self) -> Tensor:
         """(tokens,): the place of each token in its own sequence, counted from `first_positions`."""
+        if self.sequences == 1:
+            first = 0 if self.first_positions is None else self.first_positions[0]
+            return torch.arange(first, first + self.tokens, device=self.device)
         shifts = self.starts
         if self.first_positions is not None:
             shifts = tuple(start - first for start, first in zip(shifts, self.first_positions, strict=True))
@@ -102,6 +105,8 @@ class Layout:
 
     def mean(self, packed: Tensor) -> Tensor:
         """(tokens, width) -> (sequences, width): the mean over each sequence; zeros for an empty one."""
+        if self.sequences == 1 and self.tokens:
+            return packed.mean(0, keepdim=True)
         total = packed.new_zeros(self.sequences, *packed.shape[1:]).index_add(0, self.owners, packed)
         return total / self._lengths.clamp(min=1).to(packed.dtype).unsqueeze(-1)
 
