@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kinfolk.checkpoints.header import LARGEST_HEADER, Entry, build_header, parse_header
-from kinfolk.checkpoints.tensors import SafetensorsFile, tensors_from_bytes, tensors_to_bytes
+from kinfolk.checkpoints.tensors import SafetensorsBuffer, SafetensorsFile, tensors_to_bytes
 from kinfolk.errors import KinfolkError, WeightsError
 from surroundings import RAN, faults
 
@@ -91,7 +91,7 @@ def test_a_fault_is_one_line_that_names_file_and_reason(tmp_path: Path, fault: s
     content, reason = FAULTS[fault]
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
-    for open_it in (lambda: SafetensorsFile(path), lambda: tensors_from_bytes(content, str(path))):
+    for open_it in (lambda: SafetensorsFile(path), lambda: SafetensorsBuffer(bytearray(content), str(path))):
         with pytest.raises(WeightsError) as caught:
             open_it()
         message = str(caught.value)
@@ -105,7 +105,7 @@ def test_hostile_sizes_allocate_nothing() -> None:
     tracemalloc.start()
     for content in hostile:
         with pytest.raises(WeightsError):
-            tensors_from_bytes(content)
+            SafetensorsBuffer(bytearray(content), "hostile")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 2**20

@@ -90,12 +90,6 @@ def _mapped(path: Path) -> Buffer:
         return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
-def tensors_from_bytes(content: bytes, where: str = "stored tensors") -> dict[str, Tensor]:
-    """The tensors of a safetensors file held in memory, as checked as one from the disk."""
-    source = SafetensorsBuffer(bytearray(content), where)
-    return {name: source.read(name) for name in source.names()}
-
-
 def tensors_to_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = FORMAT) -> bytes:
     """The same bytes that `write_tensors` writes."""
     stream = io.BytesIO()

@@ -15,7 +15,6 @@ from kinfolk.checkpoints.safetensors_file import (
     SafetensorsBuffer,
     SafetensorsFile,
     TensorSource,
-    tensors_from_bytes,
     tensors_to_bytes,
     write_tensors,
 )
@@ -30,7 +29,6 @@ __all__ = [
     "ShardedTensors",
     "TensorSource",
     "open_tensors",
-    "tensors_from_bytes",
     "tensors_to_bytes",
     "write_sharded",
     "write_tensors",
