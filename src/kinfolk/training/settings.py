@@ -70,6 +70,20 @@ class TrainSettings:
             found["optimiser"] = dataclasses.replace(found.get("optimiser", self.optimiser), **optimiser)
         return dataclasses.replace(self, **found)
 
+    def changed(self) -> list[str]:
+        """Names of what differs from the defaults, the optimiser's included.
+
+        >>> TrainSettings(epochs=5).but(rate=1e-4).changed()
+        ['epochs', 'rate']
+        """
+        pairs = ((self, TrainSettings()), (self.optimiser, OptimiserSettings()))
+        return [
+            item.name
+            for own, usual in pairs
+            for item in dataclasses.fields(own)
+            if item.name != "optimiser" and getattr(own, item.name) != getattr(usual, item.name)
+        ]
+
     def described(self) -> dict[str, Any]:
         """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
         found = dataclasses.asdict(self)
