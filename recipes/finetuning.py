@@ -231,7 +231,7 @@ def train(name: str, model: str, precision: str) -> None:
         return
     print(f"{name}: {asked.command(name)}", file=sys.stderr)
     columns = dataclasses.asdict(asked.columns)
-    start = time.monotonic()
+    begun, start = folder.exists(), time.monotonic()
     with training() as step:
         finetune(
             model,
@@ -247,11 +247,11 @@ def train(name: str, model: str, precision: str) -> None:
             watcher=Watcher(tell_survey, step),
             **columns,
         )
-    note(name, asked.command(name), (time.monotonic() - start) / 60)
+    note(name, asked.command(name), None if begun else (time.monotonic() - start) / 60)
 
 
-def note(name: str, command: str, minutes: float) -> None:
-    """Keep the figures of a finished run, and what it is compared with."""
+def note(name: str, command: str, minutes: float | None) -> None:
+    """Keep the figures of a finished run, and what it is compared with; no minutes where it was done in parts."""
     metrics = results(name)
     found = {
         "command": command,
@@ -259,7 +259,7 @@ def note(name: str, command: str, minutes: float) -> None:
         "deviation": {metric: stdev(run[metric] for run in metrics) for metric in metrics[0]} if metrics[1:] else {},
         "seeds": len(metrics),
         "controls": controls(name),
-        "minutes": round(minutes, 1),
+        "minutes": None if minutes is None else round(minutes, 1),
         **found_here(),
     }
     with PLACES.noting() as notes:
