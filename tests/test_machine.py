@@ -30,3 +30,27 @@ def test_they_can_be_asked_for_before_torch_is_there() -> None:
 
 def test_the_readme_tells_the_same_settings() -> None:
     assert " ".join(f"{name}={value}" for name, value in FEW_KERNELS.items()) in README.read_text(encoding="utf-8")
+
+
+PILE = """
+import torch
+from kinfolk.machine import Heap, resident, tune
+
+def step(megabytes):
+    torch.ones(megabytes * 2**18)
+    heap.tidy()
+    return resident() >> 20
+
+tune()
+heap = Heap()
+print(step(100), step(100), step(900), step(100))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system's allocator is told on Linux only")
+def test_freed_memory_stays_for_the_next_step_and_does_not_pile_up() -> None:
+    finished = subprocess.run([sys.executable, "-c", PILE], capture_output=True, text=True, timeout=120)
+    first, alike, after_a_large_one, last = map(int, finished.stdout.split())
+    assert abs(alike - first) < 50
+    assert after_a_large_one < first + 50
+    assert last < first + 50

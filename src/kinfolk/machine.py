@@ -17,6 +17,7 @@ import sys
 # mallopt's numbers for its parameters, from glibc's malloc.h
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 KEPT = 2**30
+SPARE = 1.5  # times what a step needs may be held
 FEW_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "1"}  # oneDNN's, and torch's before it
 
 
@@ -50,3 +51,32 @@ def give_back() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
+
+
+class Heap:
+    """Lets freed memory stay for the next step of a long run, but not pile up.
+
+    Batches differ in size, and a hole that one of them left may fit none of the next. What a step needs is seen after
+    memory was handed back; when half as much again is held, it is handed back once more.
+    """
+
+    def __init__(self) -> None:
+        self._needed, self._fresh = 0, True
+
+    def tidy(self) -> None:
+        """To be called after each step."""
+        held = resident()
+        if self._fresh:
+            self._needed, self._fresh = max(self._needed, held), False
+        elif held > SPARE * self._needed:
+            give_back()
+            self._fresh = True
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as stream:
+            return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -23,7 +23,7 @@ from kinfolk.errors import (
     TrainingError,
     first_few,
 )
-from kinfolk.machine import give_back
+from kinfolk.machine import Heap
 from kinfolk.objectives.objective import Item, Objective
 from kinfolk.training.distributed import world
 from kinfolk.training.learner import Learner
@@ -44,8 +44,6 @@ from kinfolk.training.timing import (
     steps_that_fit,
     typical,
 )
-
-TRIM_EVERY = 100  # steps; batches differ in size, and memory that fits none of the next ones would pile up
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ class Trainer:
     def train(self) -> list[str]:
         """Run to the end, or on from the last checkpoint; what there is to say about damaged checkpoints."""
         notes = self._resume()
-        due, self.saved = self._evaluation_steps(), time.monotonic()
+        due, self.saved, heap = self._evaluation_steps(), time.monotonic(), Heap()
         with stopping() as stop:
             while self.step < self.total and not self._out_of_patience():
                 loss = self._one_step(self.step)
@@ -152,8 +150,7 @@ class Trainer:
                     self._save(improved)
                 if asked:
                     raise StopSignalError(asked)
-                if self.step % TRIM_EVERY == 0:
-                    give_back()
+                heap.tidy()
         return notes
 
     def complete(self) -> Trained:
