@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from kinfolk.parts.blocks import Block, SharedStack, Stack
+from kinfolk.parts.attention import Attention
+from kinfolk.parts.blocks import Block, FeedForward, SharedStack, Stack
+from kinfolk.parts.norm import Norm
 from kinfolk.parts.packing import packing_pays
 from kinfolk.parts.positions import BucketedBias
 from kinfolk.parts.scopes import Full
@@ -93,15 +97,60 @@ def replace_data(stack: Stack) -> None:
 
 
 def replace_layer(stack: Stack) -> None:
-    stack.blocks[1].attention.output = Linear(12, 12)  # type: ignore[union-attr]
+    stack.blocks[1].attention.output = Linear(12, 12).eval()  # type: ignore[union-attr]
 
 
-def replace_by_a_strangers_layer(stack: Stack) -> None:
-    class Doubled(Linear):
-        def forward(self, hidden: Tensor) -> Tensor:
-            return 2 * super().forward(hidden)
+class Doubled:
+    """Twice what a part gives."""
 
-    stack.blocks[1].attention.output = Doubled(12, 12)  # type: ignore[union-attr]
+    def forward(self, *given: Any, **named: Any) -> Tensor:
+        return 2 * super().forward(*given, **named)  # type: ignore[misc, no-any-return]
+
+
+def stranger(kind: type[nn.Module], *sizes: Any) -> nn.Module:
+    return type("Stranger", (Doubled, kind), {})(*sizes).eval()  # type: ignore[no-any-return]
+
+
+def put_a_strangers_linear(stack: Stack) -> None:
+    stack.blocks[1].attention.output = stranger(Linear, 12, 12)  # type: ignore[union-attr]
+
+
+def put_a_strangers_attention(stack: Stack) -> None:
+    stack.blocks[1].attention = stranger(Attention, 12, 3)
+
+
+def put_a_strangers_feed_forward(stack: Stack) -> None:
+    stack.blocks[1].feed_forward = stranger(FeedForward, 12, 20, "gelu")
+
+
+def put_a_strangers_norm(stack: Stack) -> None:
+    stack.blocks[1].attention_norm = stranger(Norm, 12)
+
+
+def put_no_norm(stack: Stack) -> None:
+    stack.blocks[1].feed_forward_norm = nn.Identity().eval()
+
+
+def set_heads(stack: Stack) -> None:
+    stack.blocks[0].attention.heads = 4  # type: ignore[union-attr, assignment]
+
+
+def set_epsilon(stack: Stack) -> None:
+    stack.blocks[0].attention_norm.eps = 0.5  # type: ignore[union-attr, assignment]
+
+
+def norm_first(stack: Stack) -> None:
+    stack.blocks[0].pre_norm = True  # type: ignore[assignment]
+
+
+def patch_forward(stack: Stack) -> None:
+    part = stack.blocks[0].attention.output  # type: ignore[union-attr]
+    part.forward = lambda hidden: 2 * hidden  # type: ignore[union-attr, assignment, method-assign]
+
+
+def load_in_inference_mode(stack: Stack) -> None:
+    with torch.inference_mode():
+        stack.blocks[0].attention_norm.bias = nn.Parameter(torch.ones(12), requires_grad=False)  # type: ignore[union-attr]
 
 
 def hook(stack: Stack) -> None:
@@ -114,7 +163,16 @@ CHANGES: list[Callable[[Stack], None]] = [
     replace_weight,
     replace_data,
     replace_layer,
-    replace_by_a_strangers_layer,
+    put_a_strangers_linear,
+    put_a_strangers_attention,
+    put_a_strangers_feed_forward,
+    put_a_strangers_norm,
+    put_no_norm,
+    set_heads,
+    set_epsilon,
+    norm_first,
+    patch_forward,
+    load_in_inference_mode,
     hook,
 ]
 
@@ -127,6 +185,32 @@ def test_a_change_is_noticed(change: Callable[[Stack], None]) -> None:
     after = at_rest(stack)
     assert not after.equal(before)
     torch.testing.assert_close(after, by_blocks(stack), rtol=0, atol=1e-6)
+
+
+def test_a_hook_on_all_modules_is_called() -> None:
+    stack, seen = stack_of(2), set()
+    at_rest(stack)
+    handle = nn.modules.module.register_module_forward_hook(lambda module, *_: seen.add(type(module)))
+    try:
+        at_rest(stack)
+    finally:
+        handle.remove()
+    assert {Block, Attention, FeedForward, Norm} <= seen
+
+
+def test_one_thread_may_learn_while_another_infers() -> None:
+    stack, expected = stack_of(2), at_rest(stack_of(2))
+
+    def learn(_: int) -> None:
+        stack(rows(5), Full().bind(Layout((5,)))).sum().backward()
+
+    with ThreadPoolExecutor(3) as pool:
+        learning = [pool.submit(learn, number) for number in range(100)]
+        found = list(pool.map(lambda _: at_rest(stack), range(200)))
+        for done in learning:
+            done.result()
+    for vectors in found:
+        torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-6)
 
 
 def test_one_part_that_learns_has_its_dropout() -> None:

@@ -151,16 +151,18 @@ class SharedStack(Stack):
 
 
 def _remembered(block: nn.Module) -> Remembered | None:
-    """A block's weights for a stack at rest; None where they are not packed, or it is not the plain post-norm one."""
+    """A block's weights for a stack at rest; None where they are not packed, or a part is not the plain one."""
     if type(block) is not Block or block.pre_norm:
         return None
     attention, inner = block.attention, block.feed_forward
-    plain = all(type(layer) is Linear for layer in (attention.qkv, attention.output, inner.narrow))
-    if not plain or type(inner.widen) is not ActivatedLinear:
+    if type(attention) is not Attention or type(inner) is not FeedForward:
         return None
-    qkv, output = Sum.of(attention.qkv), Sum.of(attention.output)
-    widen, narrow = Sum.of(inner.widen), Sum.of(inner.narrow)
+    norms, linear = (block.attention_norm, block.feed_forward_norm), (attention.qkv, attention.output, inner.narrow)
+    kinds = {type(norm) is Norm for norm in norms} | {type(layer) is Linear for layer in linear}
+    if kinds != {True} or type(inner.widen) is not ActivatedLinear:
+        return None
+    qkv, output, narrow, widen = (Sum.of(layer) for layer in (*linear, inner.widen))
     if qkv is None or output is None or widen is None or narrow is None:
         return None
-    norms = Scale.of(block.attention_norm), Scale.of(block.feed_forward_norm)
-    return Remembered(attention.heads, qkv, output, norms[0], widen, inner.widen.activation, narrow, norms[1])
+    scales = Scale.of(norms[0]), Scale.of(norms[1])
+    return Remembered(attention.heads, qkv, output, scales[0], widen, inner.widen.activation, narrow, scales[1])

@@ -15,12 +15,15 @@ from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as hooks
 
 from kinfolk.parts.kernels import FUSED, IN_PLACE, Bias, attend_own, fusing_pays
 from kinfolk.parts.norm import Norm
 from kinfolk.parts.packing import product
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
+
+SETTINGS = {"heads", "pre_norm", "activation", "eps", "normalized_shape"}  # what a block reads of itself
 
 
 class Sum(NamedTuple):
@@ -77,8 +80,11 @@ class Rest:
             if layer is None:
                 return None
             found.append(layer)
-        self._held = found, _unchanged(stack)
-        return found if self._held[1]() else None
+        if any(weight.is_inference() for weight in stack.parameters()):  # which count no changes
+            return None
+        held = found, _unchanged(stack)
+        self._held = held  # in one go: another thread may forget it meanwhile
+        return found if held[1]() else None
 
     def forget(self) -> None:
         """Give the memory back."""
@@ -111,14 +117,20 @@ def _unchanged(stack: nn.Module) -> Callable[[], bool]:
     places = [
         (slots, name, held)
         for module in modules
-        for slots in (module._modules, module._parameters)
-        for name, held in slots.items()
+        for slots, names in (
+            (module._modules, module._modules),
+            (module._parameters, module._parameters),
+            (vars(module), SETTINGS & vars(module).keys()),
+        )
+        for name, held in ((name, slots[name]) for name in names)
     ]
     weights = [(weight, weight.data_ptr(), weight._version) for weight in stack.parameters()]
 
     def unchanged() -> bool:
+        if hooks._global_forward_hooks or hooks._global_forward_pre_hooks:
+            return False
         for module in modules:
-            if module.training or module._forward_hooks or module._forward_pre_hooks:
+            if module.training or module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
                 return False
         for slots, name, held in places:
             if slots.get(name) is not held:
