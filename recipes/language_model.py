@@ -199,8 +199,7 @@ def write(places: Places) -> None:
             ],
         ),
         f"Starting from the language model is {'worth' if gap > 0 else 'a loss of'} {abs(gap):.1f} points here, "
-        f"{'more' if abs(gap) > 100 * max(won[1], lost[1]) else 'less'} than the deviation between seeds: news text of "
-        "1989 tells something about sentences, and little about films.",
+        f"{'more' if abs(gap) > 100 * max(won[1], lost[1]) else 'less'} than the deviation between seeds.",
         f"```sh\n{lstm['command']}\n```",
     ]
     title = "A language model and what it is worth"

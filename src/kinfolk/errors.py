@@ -20,7 +20,7 @@ from __future__ import annotations
 import difflib
 import operator
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class KinfolkError(Exception):
@@ -108,6 +108,16 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     if found < least:
         raise InputError(f"{name}={str(value)[:60]} is not a whole number of {least} or more")
     return found
+
+
+def require_texts(texts: Iterable[object]) -> Iterator[str]:
+    """The texts, each looked at when it is asked for: an InputError for what is none, and for one instead of many."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InputError(f"expected a collection of texts, found {kind_of(texts)}")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"text {number} is {kind_of(text)}, expected a string")
+        yield text
 
 
 def number_between(name: str, value: object, low: float, high: float, told: str) -> float:

@@ -44,16 +44,13 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
 ) -> None:
     assert command("pretrain", "lstm", "--corpus", corpus, *SMALL, "--output", tmp_path / "lm").code == 0
     start = ["train-translator", "--kind", "seq2seq", "--init-decoder", tmp_path / "lm", "--output", tmp_path / "run"]
-    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 30), "--steps", "1", "--device", "cpu"]
-    for asked in (["--vocabulary", "45"], ["--vocabulary-kind", "bpe"], ["--separate"]):
-        ended = command(*start, *data, *asked)
-        assert (ended.code, ended.err.count("\n")) == (2, 1)
-        assert "the vocabulary of the language model (init_decoder) is used" in ended.err
+    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 30), "--steps", "1", "--device", "cpu", "--vocabulary", "40"]
     ended = command(*start, *data)
     assert ended.code == 0, ended.err
     assert "of them from a language model" in ended.err
     config = load_translator(tmp_path / "run", device="cpu").model.config
-    assert (config.width, config.hidden, config.tied, config.vocabulary_size) == (200, 200, False, 45)
+    assert (config.width, config.hidden, config.tied) == (200, 200, False)
+    assert (config.vocabulary_size, config.target_vocabulary_size) == (40, 45)
 
 
 def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:

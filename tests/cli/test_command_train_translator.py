@@ -48,7 +48,7 @@ def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, t
         "train-translator", "--pairs", table, "--columns", "en, xx", *SMALL, *words, "--output", tmp_path / "run"
     )
     assert ended.code == 0, ended.err
-    assert "12 pieces and 12, 0.00% of the target tokens unknown" in ended.err
+    assert "12 pieces and 12; unknown are 0.00% of the source tokens, 0.00% of the target's" in ended.err
     tokenizer: Any = load_translator(tmp_path / "run", device="cpu").tokenizer
     assert not tokenizer.joint
     assert "salt" in tokenizer.source.to_json()
@@ -80,7 +80,10 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
     run = ["train-translator", "--output", tmp_path / "run"]
     for arguments, told in (
         ([*run, *sides, "--columns", "en,xx"], "columns are those of a table of pairs"),
-        ([*run, *sides, "--sampling-way", "steps"], "a Transformer is trained with"),
+        ([*run, *sides, "--sampling-way", "steps"], "give scheduled_sampling too"),
+        ([*run, *sides, "--sampling-schedule", "constant"], "give scheduled_sampling too"),
+        ([*run, *sides, "--sampling-way", "steps", "--scheduled-sampling", "1"], "a Transformer is trained with"),
+        ([*run, *sides, "--label-smoothing", "nan"], "label_smoothing=nan must be a share"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--beam", "1"], "has no rivals"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--seed", "1"], "has no rivals"),
     ):

@@ -52,6 +52,21 @@ def test_a_forced_end_is_the_same():
         assert texts == [(ids, ended) for ids, ended, _ in expected]
 
 
+def test_log_probabilities_can_be_renormalised():
+    differ = False
+    for numbers in MODELS:
+        theirs, ours = both(*numbers)
+        options = Beam(4, 2, Penalty(1.0, "power"), "present")
+        found = [text for texts in beam(ours, request(renormalised=True), options) for text in texts]
+        asked = {"num_beams": 4, "num_return_sequences": 2, "renormalize_logits": True, "early_stopping": False}
+        expected = generated(theirs, SOURCES, **asked, **COMMON)
+        assert [text.ids for text in found] == [ids for ids, *_ in expected]
+        assert [text.score for text in found] == pytest.approx([score for *_, score in expected], abs=2e-5)
+        plain = [text for texts in beam(ours, request(), options) for text in texts]
+        differ |= [text.score for text in plain] != pytest.approx([text.score for text in found], abs=1e-3)
+    assert differ
+
+
 def test_greedy_search_is_the_same():
     for numbers in MODELS:
         theirs, ours = both(*numbers)

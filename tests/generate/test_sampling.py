@@ -30,6 +30,14 @@ def test_the_first_token_has_the_models_distribution():
     assert texts[0].log_probability == pytest.approx(math.log(SHARES[firsts[0]]))
 
 
+@pytest.mark.parametrize("temperature", [1e-3, 1e-38, 1e-39, 1e-300, 5e-324])
+def test_however_cold_the_likeliest_is_drawn(temperature: float):
+    uniform = torch.linspace(0, 1, 101)[:-1]
+    rows = torch.tensor([0.1, 0.6, 0.3, 0.0]).log().repeat(100, 1)
+    for options in (Sampling(temperature), Sampling(temperature, top_k=2), Sampling(temperature, top_p=0.9)):
+        assert draw(rows, uniform, options).tolist() == [1] * 100
+
+
 def test_temperature_sharpens_and_flattens():
     uniform = torch.linspace(0, 1, 10_001)[:-1]
     rows = SHARES.log().repeat(len(uniform), 1)

@@ -19,16 +19,16 @@ from small_pairs import pairs, train
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "words-of-both"
-    texts = [text for pair in pairs(200) for text in pair]
+    folder = tmp_path_factory.mktemp("models") / "words-of-the-target"
+    texts = [target for _, target in pairs(200)]
     sizes = {"width": 24, "layers": 1, "tied": True}
-    kinfolk.pretrain("gru", texts, folder, changes=sizes, vocabulary=45, lanes=4, steps=2, device="cpu")
+    kinfolk.pretrain("gru", texts, folder, changes=sizes, vocabulary=40, lanes=4, steps=2, device="cpu")
     return folder
 
 
 def begun(output: Path, **changes: Any) -> Any:
     """A run of one step that hardly changes a weight."""
-    usual = {"kind": "seq2seq", "count": 40, "steps": 1, "rate": 1e-9, "vocabulary": None, "changes": None}
+    usual = {"kind": "seq2seq", "count": 40, "steps": 1, "rate": 1e-9, "vocabulary": 30, "changes": None}
     return train(output, **usual | changes)
 
 
@@ -38,14 +38,15 @@ def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path
     found, source = kinfolk.load(tmp_path / "run", device="cpu"), kinfolk.load(lm, device="cpu")
     config = found.model.config
     assert (config.kind, config.width, config.hidden, config.layers, config.tied) == ("gru", 24, 24, 1, True)
-    assert found.tokenizer.source.to_json() == source.tokenizer.to_json()
+    assert found.tokenizer.target.to_json() == source.tokenizer.to_json()
+    assert found.tokenizer.source.vocabulary_size == 30
     weights = as_language_model(source.model).decoder.state_dict()
     for name, weight in weights.items():
         torch.testing.assert_close(found.model.decoder.state_dict()[name], weight, rtol=0, atol=1e-6)
     count = sum(weight.numel() for weight in weights.values())
     assert f"weights, {count:,} of them from a language model" in str(told[0])
     for name in ("report.md", "model/README.md"):
-        assert "| decoder begun as | words-of-both |" in (tmp_path / "run" / name).read_text()
+        assert "| decoder begun as | words-of-the-target |" in (tmp_path / "run" / name).read_text()
 
 
 def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
@@ -53,7 +54,13 @@ def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
     model = as_language_model(source.model)
     with pytest.raises(InputError, match="give the tokenizer of the language model too"):
         begun(tmp_path / "run", init_decoder=model)
-    begun(tmp_path / "run", init_decoder=model, tokenizer=PairTokenizer(source.tokenizer))
+    given = {"tokenizer": PairTokenizer(source.tokenizer), "vocabulary": None}
+    with pytest.raises(InputError, match="its folder has a tokenizer: leave out the other one"):
+        begun(tmp_path / "run", init_decoder=lm, **given)
+    told: list[PairSurvey] = []
+    begun(tmp_path / "run", init_decoder=model, **given, watcher=TranslatorWatcher(told.append))
+    assert "warning     the model cannot read" in str(told[0])
+    assert "of the source: its vocabulary does not fit" in str(told[0])
     assert "| decoder begun as | a language model |" in (tmp_path / "run" / "report.md").read_text()
 
 
@@ -65,11 +72,14 @@ def test_other_settings_are_possible_where_they_do_not_touch_the_shape(lm: Path,
 
 
 @pytest.mark.parametrize("asked", [{"vocabulary": 45}, {"vocabulary_kind": "bpe"}, {"joint": False}, {"joint": True}])
-def test_a_vocabulary_cannot_be_asked_for_beside_it(asked: dict[str, Any], lm: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"the vocabulary of the language model \(init_decoder\) is used"):
-        begun(tmp_path / "run", init_decoder=lm, **asked)
+def test_a_vocabulary_cannot_be_asked_for_beside_one_that_is_given(
+    asked: dict[str, Any], lm: Path, tmp_path: Path
+) -> None:
+    words = PairTokenizer(kinfolk.load(lm, device="cpu").tokenizer)
     with pytest.raises(InputError, match="the vocabulary that is given is used"):
-        begun(tmp_path / "run", tokenizer=PairTokenizer(kinfolk.load(lm, device="cpu").tokenizer), **asked)
+        begun(tmp_path / "run", **{"tokenizer": words, "vocabulary": None} | asked)
+    with pytest.raises(InputError, match="none is shared: leave joint out"):
+        begun(tmp_path / "run", init_decoder=lm, joint=True)
     assert not (tmp_path / "run").exists()
 
 

@@ -82,6 +82,39 @@ def test_it_writes_on_alone_as_in_company(colours: Path) -> None:
             model.generate("red", beam=3, **drawing)
 
 
+def test_a_prompt_is_read_as_training_read_and_what_follows_is_not_stuck_to_it(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    end, unknown = model.tokenizer.eos_id, model.tokenizer.unk_id
+    stream = token_stream(model.tokenizer, ["red </s> blue"], end)
+    assert stream.tolist().count(end) == 2
+    assert unknown in stream
+    for prompt in ("purple", "red purple"):
+        assert model.generate(prompt, tokens=3, beam=2).startswith(f"{prompt} ")
+    assert model.generate("red blue", tokens=2, beam=2) == "red blue green gold"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"prompts": 3}, "expected a collection of texts, found an int"),
+        ({"prompts": ["red", 3]}, "text 1 is an int"),
+        ({"tokens": 2.5}, "tokens=2.5 is not a whole number"),
+        ({"tokens": 10**12}, "tokens=1000000000000 must be from 1 to 16,384"),
+        ({"beam": 10**11}, "beam=100000000000 must be from 1 to 1,000"),
+        ({"temperature": "1"}, "temperature=1 must be above 0"),
+    ],
+    ids=str,
+)
+def test_wrong_wishes_are_told(given: dict[str, Any], told: str, colours: Path) -> None:
+    with pytest.raises(InputError, match=told):
+        kinfolk.load(colours, device="cpu").generate(**given)
+
+
+def test_perplexity_wants_texts(colours: Path) -> None:
+    with pytest.raises(InputError, match="text 0 is an int"):
+        kinfolk.load(colours, device="cpu").perplexity([3])
+
+
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembered(tmp_path: Path) -> None:
     class StopError(Exception):
         pass

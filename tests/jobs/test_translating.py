@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import random
 import threading
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import kinfolk
 from kinfolk.data.pairs import made_pairs
@@ -170,7 +172,15 @@ def test_measures_are_those_of_the_texts(model: Translator) -> None:
 def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny_bert: Path, tmp_path: Path) -> None:
     for options, told in (
         ({"best": 5, "beam": 4}, "best 5 of 4"),
-        ({"beam": 0}, "beam=0 must be from 1"),
+        ({"beam": 0}, "beam=0 is not a whole number of 1 or more"),
+        ({"beam": "4"}, "beam=4 is not a whole number"),
+        ({"beam": 1_001}, "beam=1001 must be from 1 to 1,000"),
+        ({"best": 1.5}, "best=1.5 is not a whole number"),
+        ({"best": 10**11}, "best=100000000000 must be from 1 to 1,000"),
+        ({"max_length": 2.5}, "max_length=2.5 is not a whole number"),
+        ({"top_k": 2.5}, "top_k=2.5 is not a whole number"),
+        ({"temperature": "1"}, "temperature=1 must be above 0"),
+        ({"length_penalty": "x"}, "length_penalty=x must be from -10 to 10"),
         ({"max_length": 0}, "max_length=0"),
         ({"temperature": 0.0}, "greedy"),
         ({"length_penalty": 11}, "from -10 to 10"),
@@ -190,6 +200,21 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
     with pytest.raises(TokenizerError, match="do not belong together"):
         dataclasses.replace(model, tokenizer=untrained.tokenizer, model=untrained.model.__class__(
             dataclasses.replace(untrained.model.config, vocabulary_size=20, pad_id=1)))  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*did not end:kinfolk.jobs.translate.TranslationWarning")
+def test_unknown_tokens_are_counted_and_told(untrained: Translator) -> None:
+    words = untrained.tokenizer
+    unread = words.encode_source("salt ÿÿ ÿ").count(words.source_unknown_id)
+    assert unread >= 2
+    with pytest.warns(translate.TranslationWarning, match=f"{unread} tokens of the texts are unknown"):
+        untrained.translate(["salt ÿÿ ÿ", "salt"], max_length=6)
+    stuck = copy.deepcopy(untrained)
+    bias = torch.zeros(30)
+    bias[words.unknown_id] = 50.0
+    stuck.model.output_bias = torch.nn.Parameter(bias)
+    with pytest.warns(translate.TranslationWarning, match="6 unknown tokens were left out of the translations; with"):
+        assert stuck.translate("salt", max_length=6) == ""
 
 
 def test_a_model_without_attention_says_so(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_model_that_is_judged_reads_the_truth(way: str) -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match="is not a chance between 0 and 1"):
+    with pytest.raises(InputError, match="must be a chance from 0 to 1"):
         SamplingPlan(1.5)
     with pytest.raises(InputError, match="sampling_schedule='cosine' is not known"):
         SamplingPlan(0.5, "cosine")

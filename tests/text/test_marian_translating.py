@@ -16,6 +16,7 @@ import kinfolk
 from kinfolk.errors import ConfigError, TokenizerError
 from kinfolk.jobs.info import TextToTextFolderInfo, describe_folder
 from kinfolk.jobs.loaded import load_translator
+from kinfolk.jobs.translate import TranslationWarning
 from tiny_folders import change_config
 from tiny_pairs import their_marian
 
@@ -95,18 +96,50 @@ def test_alignments_of_its_pieces_sum_to_one(folder: Path) -> None:
         ({"bad_words_ids": [[1, 2]]}, "bad_words_ids"),
         ({"bad_words_ids": [[10**9]]}, "bad_words_ids"),
         ({"bad_words_ids": "x"}, "bad_words_ids"),
+        ({"renormalize_logits": 1}, "renormalize_logits=1"),
     ],
 )
 def test_settings_that_make_no_sense_are_told(
     settings: dict[str, Any], told: str, folder: Path, tmp_path: Path
 ) -> None:
-    copy = tmp_path / "copy"
+    with pytest.raises(ConfigError, match=told):
+        kinfolk.load(asking(folder, tmp_path, settings), device="cpu")
+
+
+def asking(folder: Path, place: Path, settings: dict[str, Any]) -> Path:
+    """A copy that asks for something else."""
+    copy = place / "copy"
     load_translator(folder, device="cpu").save(copy)
     (copy / "kinfolk.json").unlink()
     path = copy / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    with pytest.raises(ConfigError, match=told):
-        kinfolk.load(copy, device="cpu")
+    return copy
+
+
+@pytest.mark.filterwarnings("ignore:.*(did not end|unknown):kinfolk.jobs.translate.TranslationWarning")
+def test_settings_that_are_not_followed_are_told(folder: Path, tmp_path: Path) -> None:
+    idle = {
+        "min_length": 0,
+        "do_sample": False,
+        "top_k": 50,
+        "transformers_version": "4.22.0",
+        "no_repeat_ngram_size": None,
+    }
+    copy = asking(folder, tmp_path, idle)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", ".*did not end|.*are unknown to|.*were left out")
+        kinfolk.load(copy, device="cpu").translate(TEXTS)
+    copy = asking(folder, tmp_path / "other", {"no_repeat_ngram_size": 3, "length_penalti": 0.5})
+    with pytest.warns(TranslationWarning, match=r"not done here: length_penalti=0.5, no_repeat_ngram_size=3"):
+        kinfolk.load(copy, device="cpu").translate(TEXTS)
+
+
+def test_log_probabilities_are_renormalised_where_the_folder_asks(folder: Path, tmp_path: Path) -> None:
+    copy = asking(folder, tmp_path, {"renormalize_logits": True})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert kinfolk.load(copy, device="cpu").translate(TEXTS) == theirs(copy)
 
 
 def test_a_tokenizer_of_another_model_is_refused(folder: Path, tmp_path: Path) -> None:

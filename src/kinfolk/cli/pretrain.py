@@ -50,10 +50,13 @@ def pretrain(
     changes: Annotated[
         str | None, typer.Option("--set", help="Settings of the model that differ from its size: width=320,tied=true.")
     ] = None,
-    vocabulary: Annotated[int, typer.Option("--vocabulary", help="Number of tokens to learn.")] = 8_000,
+    vocabulary: Annotated[
+        int | None, typer.Option("--vocabulary", help="Number of tokens to learn.  [default: 8000]")
+    ] = None,
     vocabulary_kind: Annotated[
-        str, typer.Option("--vocabulary-kind", help="bpe, unigram, byte_bpe, wordpiece or words.")
-    ] = "bpe",
+        str | None,
+        typer.Option("--vocabulary-kind", help="bpe, unigram, byte_bpe, wordpiece or words.  [default: bpe]"),
+    ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Read everything in lower case.")] = False,
     lanes: Annotated[int, typer.Option("--lanes", help="Places of the text that are read side by side.", min=1)] = 32,
     length: Annotated[int, typer.Option("--length", help="Tokens of each lane in a step.", min=1)] = 35,

@@ -83,7 +83,7 @@ def train_translator(
     separate: Annotated[bool, typer.Option("--separate", help="A vocabulary for each side, not one for both.")] = False,
     init_decoder: Annotated[
         Path | None,
-        typer.Option("--init-decoder", help="Start a recurrent decoder as this language model, with its vocabulary."),
+        typer.Option("--init-decoder", help="Start a recurrent decoder as this language model, with its words."),
     ] = None,
     label_smoothing: Annotated[float, typer.Option("--label-smoothing", help="0 for none.")] = 0.1,
     scheduled_sampling: Annotated[
@@ -243,6 +243,8 @@ def translate(
     if output is not None and (source is None or json):
         why = "has no meaning beside --json" if json else "has no meaning without --input"
         raise typer.BadParameter(why, param_hint="--output")
+    if column is not None and source is None:
+        raise typer.BadParameter("has no meaning without --input", param_hint="--column")
     translator = open_translator(model, device, allow_pickle)
     sought = {"beam": beam, "length_penalty": length_penalty, "best": best, "max_length": max_length}
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}

@@ -10,8 +10,10 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def token_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+def token_batches(lengths: Sequence[int], budget: int, most: int | None = None) -> Iterator[list[int]]:
     """Numbers of the sequences in each batch, shortest sequences first; a longer one than the budget stands alone.
+
+    `most` is the greatest number of sequences in a batch.
 
     >>> list(token_batches([5, 2, 9, 2, 1], budget=6))
     [[4, 1, 3], [0], [2]]
@@ -19,7 +21,7 @@ def token_batches(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     batch: list[int] = []
     total = 0
     for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and total + lengths[number] > budget:
+        if batch and (total + lengths[number] > budget or len(batch) == most):
             yield batch
             batch, total = [], 0
         batch.append(number)

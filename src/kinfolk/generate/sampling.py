@@ -7,7 +7,6 @@ its number. The uniform number picks from the cumulated probabilities in the ord
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +16,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, number_between, whole_number
 from kinfolk.generate.writing import Request, Written, one_by_one
 from kinfolk.parts.state import StepModel
 
+HOTTEST = 1e30
+COLDEST = 1e-30  # where the likeliest token has all of the share already; less is no number of 32 bits
 FIRST_WIDTH = 256  # of the likeliest tokens, enough for most top_p; sorting a whole vocabulary is slow
 
 
@@ -37,15 +38,14 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            hint = "; for the likeliest token every time use greedy search" if self.temperature == 0 else ""
-            raise InputError(f"temperature={self.temperature} must be above 0{hint}")
-        if self.top_k is not None and self.top_k < 1:
-            raise InputError(f"top_k={self.top_k} must be at least 1")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise InputError(f"top_p={self.top_p} must be above 0 and at most 1")
-        if not 0 <= self.seed < 2**63:
-            raise InputError(f"seed={self.seed} must be at least 0 and below 2^63")
+        hint = "; for the likeliest token every time use greedy search" if self.temperature == 0 else ""
+        number_between("temperature", self.temperature, 0, HOTTEST, f"above 0{hint}")
+        if self.top_k is not None:
+            whole_number("top_k", self.top_k)
+        if self.top_p is not None:
+            number_between("top_p", self.top_p, 0, 1, "above 0 and at most 1")
+        if whole_number("seed", self.seed, 0) >= 2**63:
+            raise InputError(f"seed={self.seed} must be below 2^63")
 
 
 @torch.inference_mode()
@@ -72,7 +72,8 @@ def sample(
 
 def draw(likely: Tensor, uniform: Tensor, options: Sampling) -> Tensor:
     """One id per row of log-probabilities (rows, vocabulary), picked by a number in [0, 1) per row."""
-    shares = (likely / options.temperature).softmax(-1)
+    below = likely - likely.amax(-1, keepdim=True)  # so that no temperature leads beyond the largest number
+    shares = (below / max(options.temperature, COLDEST)).softmax(-1)
     if options.top_k is None and options.top_p is None:
         return _pick(shares, uniform)
     shares, ids = likeliest(shares, options.top_k, options.top_p)

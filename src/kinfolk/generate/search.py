@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError, choose
+from kinfolk.errors import InputError, choose, number_between
 from kinfolk.generate.beams import Finished, Open
 from kinfolk.generate.writing import Request, Written, one_by_one
 from kinfolk.parts.state import StepModel
@@ -52,10 +52,8 @@ class Penalty:
 
     def __post_init__(self) -> None:
         choose("penalty", self.kind, PENALTIES)
-        if not abs(self.alpha) <= LARGEST_ALPHA:
-            raise InputError(
-                f"the length penalty's alpha must be from -{LARGEST_ALPHA} to {LARGEST_ALPHA}, not {self.alpha}"
-            )
+        told = f"from -{LARGEST_ALPHA} to {LARGEST_ALPHA}"
+        number_between("length_penalty", self.alpha, math.nextafter(-LARGEST_ALPHA, -math.inf), LARGEST_ALPHA, told)
 
     def __call__(self, lengths: Tensor) -> Tensor:
         base = (5.0 + lengths.double()) / 6.0 if self.kind == "gnmt" else lengths.double()

@@ -27,13 +27,15 @@ class Rules:
     """What a text obeys.
 
     `end` ends it and is not part of it. Tokens in `never` are not written: they are passed over, and the
-    log-probabilities of the others stay the model's own. A text that reaches its greatest length is cut there, unless
-    `forced_end` gives the last place to the end token, free of charge (transformers' forced_eos_token_id).
+    log-probabilities of the others stay the model's own, unless they are to be `renormalised`. A text that reaches its
+    greatest length is cut there, unless `forced_end` gives the last place to the end token, free of charge
+    (transformers' forced_eos_token_id).
     """
 
     end: int
     never: tuple[int, ...] = ()
     forced_end: bool = False
+    renormalised: bool = False  # transformers' renormalize_logits
 
     def check(self, vocabulary: int) -> None:
         """Refuse rules that name tokens which do not exist, or leave nothing to write."""
@@ -55,7 +57,7 @@ class Rules:
         if self.forced_end:
             found[last] = -math.inf
             found[last, self.end] = 0.0
-        return found
+        return found.log_softmax(-1) if self.renormalised else found
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,8 @@ weight on the source is the sum over its pieces, in the target their mean, so th
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,13 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinfolk.data.survey import WORD
+from kinfolk.data.survey import UNSPACED
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.parts.tokens import pack
 from kinfolk.parts.trace import PairTrace
 from kinfolk.text.encoding import Offset
 
 END, BLANK = "<end>", "▁"
+UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,6 +148,8 @@ def words_of(text: str, offsets: Sequence[Offset]) -> list[tuple[int, int]]:
 
     >>> words_of("some words.", [(0, 4), (5, 8), (8, 10), (10, 11), (11, 11)])
     [(0, 1), (1, 3), (3, 4), (4, 5)]
+    >>> words_of("e\u0301te\u0301", [(0, 1), (1, 2), (2, 4), (4, 5), (5, 5)])  # accents of their own
+    [(0, 4), (4, 5)]
     """
     groups: list[tuple[int, int]] = []
     for number, (start, _) in enumerate(offsets):
@@ -160,4 +165,16 @@ def _goes_on(text: str, before: Offset, start: int) -> bool:
     """Does a token that starts here belong to the word of the token before it? (A blank may be a token of its own.)"""
     if start != before[1] or before[0] == before[1]:
         return start < before[1] or before[0] == before[1]
-    return start < len(text) and WORD.fullmatch(text[start - 1 : start + 1]) is not None
+    if start == len(text):
+        return False
+    left, right = text[start - 1], text[start]
+    return _is_mark(right) or (in_word(left) and in_word(right) and not UNSPACED_LETTER.search(left + right))
+
+
+def in_word(letter: str) -> bool:
+    """Is it a letter, a digit, or an accent that is a character of its own?"""
+    return letter.isalnum() or letter == "_" or _is_mark(letter)
+
+
+def _is_mark(letter: str) -> bool:
+    return unicodedata.category(letter).startswith("M")

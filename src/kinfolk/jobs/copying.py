@@ -7,17 +7,16 @@ unknown piece gives way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from kinfolk.jobs.align import attention, usual_layer, words_of
+from kinfolk.jobs.align import attention, in_word, usual_layer, words_of
 
 MARK = "\ufffc"  # stands for an unknown piece while the text is put together
-UNKNOWN_WORD = re.compile(rf"[\w{MARK}]*{MARK}[\w{MARK}]*")
 
 
 @dataclass(frozen=True)
@@ -44,9 +43,11 @@ def filled(tokenizer: Any, item: Unspelled, weights: np.ndarray) -> str:
     offsets = tokenizer.source_offsets(item.text)
     words, nothing = words_of(item.text, offsets)[:-1], np.zeros(looks.shape[1])
 
-    def most_seen(match: re.Match[str]) -> str:
-        seen = np.sum([next(rows, nothing) for letter in match[0] if letter == MARK], axis=0)
+    def most_seen(word: str) -> str:
+        seen = np.sum([next(rows, nothing) for letter in word if letter == MARK], axis=0)
         first, last = max(words, key=lambda word: float(seen[word[0] : word[1]].sum()))
         return item.text[offsets[first][0] : offsets[last - 1][1]]
 
-    return UNKNOWN_WORD.sub(most_seen, tokenizer.decode(item.target, MARK))
+    letters = groupby(tokenizer.decode(item.target, MARK), lambda letter: letter == MARK or in_word(letter))
+    runs = ("".join(run) for _, run in letters)
+    return "".join(most_seen(run) if MARK in run else run for run in runs)

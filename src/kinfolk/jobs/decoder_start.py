@@ -1,5 +1,7 @@
 """A decoder that begins as a language model, which then decides its shape and, where it lies in a folder, its words.
 
+The source has a vocabulary of its own then: a language model need not have read a word of it.
+
 Ramachandran et al. 2017, "Unsupervised Pretraining for Sequence to Sequence Learning".
 """
 
@@ -16,7 +18,7 @@ from kinfolk.jobs.loaded import load_encoder
 from kinfolk.models.recurrent_writer import RecurrentLm, as_language_model
 from kinfolk.models.seq2seq import Seq2SeqConfig
 from kinfolk.models.text_to_text import TextToTextConfig
-from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class DecoderStart:
 
     model: RecurrentLm
     name: str
-    words: PairTokenizer | None
+    words: Tokenizer | None
 
     @classmethod
     def of(cls, given: str | Path | nn.Module, preset: TextToTextConfig) -> DecoderStart:
@@ -50,9 +52,9 @@ class DecoderStart:
         return {"kind": own.kind, "width": own.width, "hidden": own.width, "layers": own.layers, "tied": own.tied}
 
 
-def _read(folder: str | Path) -> tuple[RecurrentLm, PairTokenizer]:
+def _read(folder: str | Path) -> tuple[RecurrentLm, Tokenizer]:
     found = load_encoder(folder, "cpu")
     if "next_token" not in found.model.heads:
         title = found.model.family.title
         raise InputError(f"{folder}: this {title} does not guess the next token; a decoder cannot start from it")
-    return as_language_model(found.model), PairTokenizer(found.tokenizer)
+    return as_language_model(found.model), found.tokenizer

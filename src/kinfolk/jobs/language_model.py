@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.errors import InputError, MissingHeadError, require_texts, whole_number
 from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import Beam
 from kinfolk.generate.search import beam as beam_search
 from kinfolk.generate.writing import Request, Rules
+from kinfolk.jobs.manner import MOST_BEAMS, MOST_LENGTH
 from kinfolk.models.model import Model
 from kinfolk.models.recurrent_writer import RecurrentLm, as_language_model
 from kinfolk.objectives.next_token import perplexity
@@ -23,6 +24,7 @@ from kinfolk.text.tokenizer import Tokenizer
 
 LINES = 2048  # encoded at a time
 TOGETHER = 64  # texts written side by side
+UNKNOWN = "\ufffd"  # in the place of a token that the vocabulary cannot spell
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,9 @@ class WriteSettings:
     beam: int | None = None
 
     def __post_init__(self) -> None:
-        if self.tokens < 1 or (self.beam is not None and self.beam < 1):
-            raise InputError("tokens and beam must be at least 1")
+        for name, number, most in (("tokens", self.tokens, MOST_LENGTH), ("beam", self.beam, MOST_BEAMS)):
+            if number is not None and whole_number(name, number) > most:
+                raise InputError(f"{name}={number} must be from 1 to {most:,}")
         if self.beam is not None and self.sampling != Sampling():
             raise InputError("a beam draws nothing: leave out temperature, top_k, top_p and seed, or the beam")
 
@@ -55,7 +58,7 @@ def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.nda
     parts = [np.array([end], dtype=np.int32)]
     unknown = tokenizer.unk_id
     obeyed = np.array(sorted(tokenizer.special_ids - {unknown}), dtype=np.int32)
-    for lines in chunks((text for text in texts if text.strip()), LINES):
+    for lines in chunks((text for text in require_texts(texts) if text.strip()), LINES):
         for encoding in tokenizer.encode_many(lines, specials=False):
             ids = np.array([*encoding.ids, end], dtype=np.int32)
             if unknown is not None:
@@ -74,20 +77,21 @@ def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) ->
 
 
 def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], settings: WriteSettings) -> list[str]:
-    """Each prompt with what the model writes after it; an empty one begins a text."""
+    """Each prompt, read as training read its texts, with what the model writes after it; an empty one begins a text."""
     writer = writer_of(model)
     end = writer.config.end_id
     never = {tokenizer.pad_id, tokenizer.unk_id} - {None, end}
     rules = Rules(end, tuple(sorted(token for token in never if token is not None)))
     found: list[str] = []
+    prompts = list(require_texts(prompts))
     for first in range(0, len(prompts), TOGETHER):
         some = prompts[first : first + TOGETHER]
-        given = [[end, *tokenizer.encode(prompt, specials=False).ids] for prompt in some]
+        given = [token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end] for prompt in some]
         source = pack([ids[:-1] for ids in given], device=model.device)
         request = Request(source, [ids[-1] for ids in given], [settings.tokens] * len(given), rules)
         written = _written(writer, request, settings, range(first, first + len(given)))
         for prompt, before, after in zip(some, given, written, strict=True):
-            whole, known = (tokenizer.decode(ids) for ids in ([*before[1:], *after], before[1:]))
+            whole, known = (tokenizer.decode(ids, unknown=UNKNOWN) for ids in ([*before[1:], *after], before[1:]))
             found.append(prompt + whole[len(known) :])
     return found
 

@@ -243,7 +243,7 @@ class Encoder:
         from kinfolk.jobs.language_model import WriteSettings, write_on
 
         settings = WriteSettings(tokens, Sampling(temperature, top_k, top_p, seed), beam)
-        given = [prompts] if isinstance(prompts, str) else list(prompts)
+        given = [prompts] if isinstance(prompts, str) else prompts
         found = write_on(self.model, self.tokenizer, given, settings)
         return found[0] if isinstance(prompts, str) else found
 

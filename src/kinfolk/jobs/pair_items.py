@@ -13,6 +13,7 @@ from kinfolk.objectives.translation import PairItem, pair_item
 from kinfolk.text.pairs import PairTokenizer
 
 SHOWN = 3
+MUCH = 0.05  # of a side's tokens: more unknown ones are warned of
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class PairSurvey:
     vocabulary: str
     source_tokens: tuple[int, int]  # median and longest
     target_tokens: tuple[int, int]
-    unknown: float  # share of target tokens that the vocabulary cannot spell
+    unknown: tuple[float, float]  # shares of source and target tokens that the vocabulary cannot spell
     shared: int  # dev pairs whose source stands in the training pairs too
     notes: tuple[str, ...]  # on pairs that were left out
 
@@ -67,11 +68,17 @@ class PairSurvey:
         new = f"{self.started:,} of them from a language model" if self.started else "all of them new"
         lines = [
             f"pairs       {self.pairs:,} to train on, {self.dev_pairs:,} for dev",
-            f"vocabulary  {self.vocabulary}, {self.unknown:.2%} of the target tokens unknown",
+            f"vocabulary  {self.vocabulary}; unknown are {self.unknown[0]:.2%} of the source tokens, "
+            f"{self.unknown[1]:.2%} of the target's",
             f"tokens      source median {source:,}, longest {longest_source:,}; "
             f"target median {target:,}, longest {longest_target:,}",
             f"model       {self.model}, {self.parameters:,} weights, {new}",
         ]
+        for side, share in zip(("source", "target"), self.unknown, strict=True):
+            if share > MUCH:
+                lines.append(
+                    f"warning     the model cannot read {share:.0%} of the {side}: its vocabulary does not fit"
+                )
         if self.shared:
             lines.append(f"warning     {self.shared:,} dev pairs have a source that is trained on too")
         return "\n".join(lines + [f"note        {note}" for note in self.notes])
@@ -85,7 +92,8 @@ def survey_pairs(
         raise DataError("no pair is left to train on: " + "; ".join(_left_out(learned, "")))
     sources = [len(item.ids) for item in learned.items]
     targets = [len(item.target) for item in learned.items]
-    unknown = sum(item.target.count(tokenizer.unknown_id) for item in learned.items)
+    unread = sum(number == tokenizer.source_unknown_id for item in learned.items for number in item.ids)
+    unknown = sum(number == tokenizer.unknown_id for item in learned.items for number in item.target)
     known = {fingerprint((pair.source,)) for pair in learned.pairs}
     other = "" if tokenizer.joint else f" and {tokenizer.target_size:,}"
     return PairSurvey(
@@ -97,7 +105,7 @@ def survey_pairs(
         vocabulary=f"{tokenizer.source.kind}, {tokenizer.source_size:,} pieces{other}",
         source_tokens=(int(median(sources)), max(sources)),
         target_tokens=(int(median(targets)), max(targets)),
-        unknown=unknown / sum(targets),
+        unknown=(unread / sum(sources), unknown / sum(targets)),
         shared=sum(fingerprint((pair.source,)) in known for pair in held.pairs),
         notes=(*_left_out(learned, ""), *_left_out(held, "dev ")),
     )

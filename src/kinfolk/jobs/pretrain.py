@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.data.readers import read_texts
-from kinfolk.errors import DataError, InputError, choose
+from kinfolk.errors import DataError, InputError, choose, require_texts
 from kinfolk.jobs.job import content_hash, refuse_finished
 from kinfolk.jobs.language_model import token_stream
 from kinfolk.jobs.loaded import Encoder, pick_device
@@ -100,9 +100,9 @@ def pretrain(
     dev: Source | None = None,
     size: str = "small",
     changes: Mapping[str, Any] | None = None,
-    vocabulary: int = SIZE,
-    vocabulary_kind: str = KIND,
-    lowercase: bool = False,
+    vocabulary: int | None = None,
+    vocabulary_kind: str | None = None,
+    lowercase: bool | None = None,
     tokenizer: Tokenizer | None = None,
     lanes: int = 32,
     length: int = 35,
@@ -115,7 +115,9 @@ def pretrain(
 
     `kind` is lstm, gru, rnn or deck_gru. `corpus` and `dev` are files of lines (or tables with a `column`), or lists of
     texts; without `dev` the last twentieth of the lines is held out. `size` is small, medium or large, `changes` are
-    settings that differ from it, as in `{"width": 320, "tied": True}`. The corpus is read in `lanes`, `length` tokens
+    settings that differ from it, as in `{"width": 320, "tied": True}`. `vocabulary` is the number of tokens to learn
+    (8,000; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased unless `lowercase` says otherwise; a
+    `tokenizer` that was learned before may take their place. The corpus is read in `lanes`, `length` tokens
     of each in a step, and what a lane remembers is carried to the next. How to train is said by name, as in
     `minutes=45, rate=1e-3` (all names: TrainSettings and OptimiserSettings). The same call on the same folder goes on
     where it stopped.
@@ -127,15 +129,17 @@ def pretrain(
     refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     refuse_finished(output)
+    asked = (vocabulary, vocabulary_kind, lowercase)
+    if tokenizer is not None and any(option is not None for option in asked):
+        raise InputError("the tokenizer that is given is used: leave out vocabulary, vocabulary_kind and lowercase")
     learned, held = _texts(corpus, dev, column)
-    with in_the_users_words():
-        words = tokenizer or learn(vocabulary_kind, learned, vocabulary, lowercase, ROLES)
+    words = tokenizer or _learn(learned, *asked)
     config = _config(kind, size, words, changes or {})
     streams = [token_stream(words, side, config.end_id) for side in (learned, held)]
     model = fresh_lm(config, settings.seed).to(place)
     found = _surveyed(streams, words, kind, sum(weight.numel() for weight in model.parameters()))
+    work = LanguageRun(model, words, streams, Lanes(streams[0], lanes, length), settings)
     watcher.before(found)
-    work = LanguageRun(model, words, streams, (lanes, length), settings)
     trained = work.train(output, watcher.step)
     metrics, notes = {"perplexity": perplexity(model, streams[1])}, list(trained.notes)
     encoder = Encoder(as_encoder(model), words)
@@ -151,7 +155,15 @@ def pretrain(
     return Pretrained(output, metrics, found, notes)
 
 
+def _learn(texts: list[str], size: int | None, kind: str | None, lowercase: bool | None) -> Tokenizer:
+    """A vocabulary of the usual size and kind, unless another is asked for."""
+    with in_the_users_words():
+        return learn(kind or KIND, texts, SIZE if size is None else size, bool(lowercase), ROLES)
+
+
 def _texts(corpus: Source, dev: Source | None, column: str | None) -> tuple[list[str], list[str]]:
+    if column is not None and not any(isinstance(given, str | Path) for given in (corpus, dev)):
+        raise InputError("a column is that of a table; a list of texts has none")
     learned = _read(corpus, column)
     if dev is not None:
         held = _read(dev, column)
@@ -164,7 +176,7 @@ def _texts(corpus: Source, dev: Source | None, column: str | None) -> tuple[list
 
 
 def _read(source: Source, column: str | None) -> list[str]:
-    texts: Iterable[str] = read_texts(source, column) if isinstance(source, str | Path) else source
+    texts = read_texts(source, column) if isinstance(source, str | Path) else require_texts(source)
     return [text for text in texts if text.strip()]
 
 
@@ -194,18 +206,17 @@ class LanguageRun:
     model: RecurrentLm
     tokenizer: Tokenizer
     streams: Sequence[np.ndarray]  # to learn from, and to be judged by
-    shape: tuple[int, int]  # lanes, and tokens of each in a step
+    lanes: Lanes
     settings: TrainSettings
 
     def train(self, folder: Path, watch: Callable[[int, Progress], None]) -> Trained:
         """Run to the end, or on from where it stopped."""
-        lanes = Lanes(self.streams[0], *self.shape)
         run = Run.open(folder, self.description())
         try:
             step = partial(watch, self.settings.seed)
             where = "token {:,} of the corpus".format
             trainer = Trainer(
-                self.model, NextToken(), lanes, self.settings, run, self.evaluate, step, where, plan=lanes
+                self.model, NextToken(), self.lanes, self.settings, run, self.evaluate, step, where, plan=self.lanes
             )
             return trainer.complete()
         finally:
@@ -220,7 +231,7 @@ class LanguageRun:
     def description(self) -> dict[str, Any]:
         """All that the weights depend on: a run goes on only if this is the same."""
         return {
-            "task": {"kind": "next_token", "lanes": self.shape[0], "length": self.shape[1]},
+            "task": {"kind": "next_token", "lanes": self.lanes.lanes, "length": self.lanes.length},
             "settings": self.settings.described(),
             "config": dataclasses.asdict(self.model.config),
             "tokenizer": content_hash(self.tokenizer.to_json()),

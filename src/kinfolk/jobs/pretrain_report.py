@@ -58,7 +58,8 @@ def write_pretrain_report(folder: Path, account: PretrainAccount, notes: Sequenc
 def _metrics_told(account: PretrainAccount) -> str:
     explained = (
         "Perplexity of the dev text: exp of the mean -log p of a token, the ends of lines included; each token is "
-        "scored once, given all before it. The model was chosen by it, so the number is slightly too good."
+        "scored once, given all before it. The model is that of the best evaluation on the way (in several lanes, so "
+        "those figures are a little higher): the number is slightly too good."
     )
     return f"{table(('on the dev text', 'value'), list(account.metrics.items()))}\n\n{explained}"
 

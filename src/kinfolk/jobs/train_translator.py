@@ -10,6 +10,7 @@ Nothing in it is about languages: dates and the same dates in another form are p
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, made_pairs, read_pairs, read_parallel
-from kinfolk.errors import InputError, choose
+from kinfolk.errors import InputError, choose, number_between
 from kinfolk.jobs.decoder_start import DecoderStart
 from kinfolk.jobs.job import refuse_finished
 from kinfolk.jobs.loaded import pick_device
@@ -27,9 +28,12 @@ from kinfolk.jobs.translation_run import TranslationRun
 from kinfolk.jobs.translator_report import TranslatorAccount, translator_card, write_translator_report
 from kinfolk.jobs.vocabulary import KIND, SIZE, in_the_users_words
 from kinfolk.models.registry import text_to_text_families, text_to_text_preset
+from kinfolk.models.seq2seq import require_shape
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
-from kinfolk.objectives.scheduled_translation import SamplingPlan
-from kinfolk.text.pairs import PairTokenizer, learn_pair
+from kinfolk.objectives.scheduled_translation import TINY, SamplingPlan
+from kinfolk.text.learn import learn
+from kinfolk.text.pairs import ROLES, PairTokenizer, learn_pair
+from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
@@ -108,8 +112,8 @@ def train_translator(
     from its `size`, as in `{"dropout": 0.3}`. `vocabulary` is the number of pieces (8,000; `vocabulary_kind`: bpe,
     unigram, byte_bpe, wordpiece, words) that both sides share, or with `joint=False` of each; a `tokenizer` that was
     learned before may take their place. `init_decoder` starts a recurrent decoder as a language model, whose shape it
-    then has: the model's folder, whose vocabulary serves both sides, or the model, with the tokenizer that it has
-    learned with.
+    then has: the model's folder, whose vocabulary the target has then, while the source learns its own, or the model,
+    with a tokenizer for both sides.
     With `scheduled_sampling` the model reads its own guesses instead of the true target while it learns: at most with
     that chance, which rises by `sampling_schedule` (linear, sigmoid, constant). They are guessed in a pass of their own
     that reads the truth (`sampling_way="passes"`) or, by recurrent models, token by token ("steps"): there 1 and
@@ -124,18 +128,22 @@ def train_translator(
     refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     sampling = SamplingPlan(scheduled_sampling, sampling_schedule, sampling_way)
+    number_between("label_smoothing", label_smoothing, -TINY, math.nextafter(1, 0), "a share from 0 up to 1")
     refuse_finished(output)
     family, preset = _preset(kind, size)
     if sampling.way == "steps" and not hasattr(family.body, "advance"):
         raise InputError(f'sampling_way="steps" is for recurrent models; a {family.title} is trained with "passes"')
     start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
-    known = _known_words(tokenizer, start, (vocabulary, vocabulary_kind, joint))
+    _check_words(tokenizer, start, (vocabulary, vocabulary_kind, joint))
     train = _training_source(pairs, source, target)
     learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
     if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
         settings = dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
-    words = known or _learn(learned, vocabulary, vocabulary_kind, joint)
+    target_words = None if start is None else start.words
+    words = tokenizer or _learn(learned, vocabulary, vocabulary_kind, joint, target_words)
     config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
+    if start is not None:
+        require_shape(start.model, config)
     material, judged = (pair_items(side, words, config.context) for side in (learned, held))
     weights = count_text_to_text(family, config), 0 if start is None else start.weights
     found = survey_pairs(material, judged, words, family.title, weights)
@@ -206,26 +214,33 @@ def _name(given: Source) -> str:
     return " and ".join(Path(str(side)).name for side in given) if paths else "a list"
 
 
-def _known_words(
+def _check_words(
     tokenizer: PairTokenizer | None, start: DecoderStart | None, asked: tuple[int | None, str | None, bool | None]
-) -> PairTokenizer | None:
-    """The vocabulary that is there already, if one is; what is `asked` of one to be learned has no meaning then."""
-    found = tokenizer or (None if start is None else start.words)
-    if start is not None and found is None:
-        raise InputError("init_decoder: give the tokenizer of the language model too, or its folder instead")
-    if found is not None and any(option is not None for option in asked):
-        whose = "that is given" if tokenizer is not None else "of the language model (init_decoder)"
+) -> None:
+    """Refuse what has no meaning beside a vocabulary that is there already."""
+    given = tokenizer is not None
+    if start is not None and (start.words is None) != given:
+        told = "give the tokenizer of the language model too, or its folder instead"
+        raise InputError(f"init_decoder: {'its folder has a tokenizer: leave out the other one' if given else told}")
+    if given and any(option is not None for option in asked):
         raise InputError(
-            f"the vocabulary {whose} is used: leave out vocabulary, vocabulary_kind and joint (--separate)"
+            "the vocabulary that is given is used: leave out vocabulary, vocabulary_kind and joint (--separate)"
         )
-    return found
+    if start is not None and asked[2]:
+        raise InputError(
+            "init_decoder: the target has the language model's vocabulary, none is shared: leave joint out"
+        )
 
 
-def _learn(learned: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None) -> PairTokenizer:
-    """A vocabulary of the usual size and kind, unless another is asked for."""
+def _learn(
+    learned: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None, target: Tokenizer | None
+) -> PairTokenizer:
+    """A vocabulary of the usual size and kind, unless another is asked for; `target` is there already."""
     sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
     chosen = KIND if kind is None else kind, SIZE if size is None else size
     with in_the_users_words():
+        if target is not None:
+            return PairTokenizer(learn(chosen[0], sources, chosen[1], False, ROLES), target)
         return learn_pair(chosen[0], sources, targets, chosen[1], joint is not False)
 
 

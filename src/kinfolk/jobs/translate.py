@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinfolk.data.batching import chunks, token_batches
-from kinfolk.errors import InputError, kind_of
+from kinfolk.errors import InputError, first_few, kind_of, whole_number
 from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import Beam, Penalty, beam, greedy
 from kinfolk.generate.writing import Request, Rules, Written
@@ -21,13 +21,13 @@ from kinfolk.jobs.manner import MOST_BEAMS, MOST_LENGTH, Manner
 from kinfolk.parts.tokens import pack
 
 CHUNK_TEXTS = 512
-BATCH_TOKENS = 4096  # of the sources, times beams
+BATCH_TOKENS, BATCH_ROWS = 4096, 512  # at most: tokens of the sources, times beams; sentences, times beams
 MOST_TOKENS = 2048  # of a source: what lies beyond is cut, and counted
 LONGER, MORE = 2, 50  # a text may have so many times its source's tokens, and so many more
 
 
 class TranslationWarning(UserWarning):
-    """Texts were longer than the model knows, or translations did not come to an end."""
+    """Texts were longer than the model knows or not read whole, or translations are not what they might be."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,12 @@ class TranslateSettings:
         copy_unknown: bool = False,
     ) -> TranslateSettings:
         """From what a user says; what is not said is as the model is used to. Any sampling option asks for sampling."""
-        for name, number, most in (("max_length", max_length, MOST_LENGTH), ("beam", beam, MOST_BEAMS)):
-            if number is not None and not 1 <= number <= most:
+        for name, number, most in (
+            ("max_length", max_length, MOST_LENGTH),
+            ("beam", beam, MOST_BEAMS),
+            ("best", best, MOST_BEAMS),
+        ):
+            if number is not None and whole_number(name, number) > most:
                 raise InputError(f"{name}={number} must be from 1 to {most:,}")
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -92,7 +96,10 @@ class TranslateSettings:
 
 @dataclass
 class Tally:
-    """How many texts there were so far, and how many of them were too long, cut, or not brought to an end."""
+    """How many texts there were so far, how many of them were too long, cut, or not brought to an end.
+
+    And how many tokens were unknown, of the sources and of the translations; these were left out.
+    """
 
     known: int  # tokens, that the model was trained on
     texts: int = 0
@@ -100,6 +107,9 @@ class Tally:
     longest: int = 0
     dropped: int = 0
     unfinished: int = 0
+    unread: int = 0
+    unspelled: int = 0
+    unheeded: tuple[str, ...] = ()  # settings of the model's folder
 
     def tell(self) -> None:
         """Warn, once for all texts."""
@@ -114,6 +124,15 @@ class Tally:
             self._warn(
                 f"{self.unfinished:,} translations did not end and were cut at their greatest length (max_length)"
             )
+        if self.unread:
+            self._warn(f"{self.unread:,} tokens of the texts are unknown to the vocabulary: the model cannot read them")
+        if self.unspelled:
+            self._warn(
+                f"{self.unspelled:,} unknown tokens were left out of the translations; with attention, copy_unknown "
+                "puts words of the source in their place"
+            )
+        if self.unheeded:
+            self._warn(f"generation_config.json asks for what is not done here: {first_few(self.unheeded)}")
 
     @staticmethod
     def _warn(message: str) -> None:
@@ -128,6 +147,7 @@ def translate_chunks(
     What is to be said of the texts is a warning at the end, unless a `tally` is given to keep it.
     """
     kept = tally or Tally(translator.trained_length)
+    kept.unheeded = translator.manner.unheeded
     for chunk in chunks(texts, CHUNK_TEXTS):
         found = _Chunk(translator, chunk, kept.texts, settings, kept).translations()
         kept.texts += len(chunk)
@@ -150,6 +170,8 @@ class _Chunk:
         if not isinstance(text, str):
             raise InputError(f"text {self.first + place} is {kind_of(text)}, expected a string")
         ids: list[int] = self.tokenizer.encode_source(text)
+        if not self.settings.copy_unknown:
+            self.tally.unread += ids.count(self.tokenizer.source_unknown_id)
         if len(ids) > self.tally.known:
             self.tally.long += 1
             self.tally.longest = max(self.tally.longest, len(ids))
@@ -162,7 +184,8 @@ class _Chunk:
         found = [[Translation("", 0.0, 0.0, True)] for _ in self.texts]
         places = [place for place, ids in enumerate(self.ids) if ids]
         lengths = [len(self.ids[place]) for place in places]
-        for numbers in token_batches(lengths, max(BATCH_TOKENS // self.settings.rows, 1)):
+        rows = self.settings.rows
+        for numbers in token_batches(lengths, max(BATCH_TOKENS // rows, 1), max(BATCH_ROWS // rows, 1)):
             batch = [places[number] for number in numbers]
             longest = [self._longest(place) for place in batch]
             written = self._written(batch, longest)
@@ -177,7 +200,8 @@ class _Chunk:
 
     def _written(self, batch: list[int], longest: Sequence[int]) -> list[list[Written]]:
         source = pack([self.ids[place] for place in batch], device=self.model.device)
-        rules = Rules(self.config.end_id, self.manner.never, forced_end=self.manner.forced_end)
+        manner = self.manner
+        rules = Rules(self.config.end_id, manner.never, manner.forced_end, manner.renormalised)
         request = Request(source, self.config.start_id, longest, rules)
         search, sampling = self.settings.search, self.settings.sampling
         if sampling is not None:
@@ -189,9 +213,11 @@ class _Chunk:
     def _texts(self, batch: list[int], written: list[list[Written]]) -> list[str]:
         """Of all options of all sentences, one after the other."""
         flat = [(place, option.ids) for place, options in zip(batch, written, strict=True) for option in options]
-        texts = [self.tokenizer.decode(ids) for _, ids in flat]
-        if self.settings.copy_unknown:
-            numbers = [number for number, (_, ids) in enumerate(flat) if self.tokenizer.unknown_id in ids]
+        texts, unknown = [self.tokenizer.decode(ids) for _, ids in flat], self.tokenizer.unknown_id
+        if not self.settings.copy_unknown:
+            self.tally.unspelled += sum(ids.count(unknown) for _, ids in flat)
+        else:
+            numbers = [number for number, (_, ids) in enumerate(flat) if unknown in ids]
             given = [
                 Unspelled(self.texts[place], self.ids[place], ids) for place, ids in map(flat.__getitem__, numbers)
             ]

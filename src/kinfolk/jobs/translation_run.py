@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from kinfolk.data.pairs import Pair
-from kinfolk.errors import InputError
 from kinfolk.jobs.decoder_start import DecoderStart
 from kinfolk.jobs.job import content_hash
 from kinfolk.jobs.measure import Measured, mean_loss, measure
@@ -58,10 +57,6 @@ class TranslationRun:
     sampling: SamplingPlan
     start: DecoderStart | None
     device: torch.device
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.smoothing < 1:
-            raise InputError(f"label_smoothing={self.smoothing} is not a share from 0 up to 1")
 
     def model(self) -> Any:
         """A fresh one; its decoder may begin as a language model."""

@@ -87,7 +87,7 @@ class Translator:
         """The translation of a text: a string for a string, a list for a list or generator. Blank texts stay empty.
 
         `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` how
-        much longer ones are favoured; a folder's generation_config.json is followed, without one they are 4 and 0.6.
+        much longer ones are favoured; they are as a folder's generation_config.json says, without one 4 and 0.6.
         With `best` above 1 that many `Translation`s with scores are returned for each text, best first. `temperature`,
         `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the greatest number of tokens.
         `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.

@@ -50,9 +50,9 @@ class RecurrentLm(nn.Module):
         """(tokens, width); `state` is where each sequence goes on from (zeros without it)."""
         return self.decoder(tokens, state, trace)  # type: ignore[no-any-return]
 
-    def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
+    def scores(self, hidden: Tensor) -> Tensor:
         """Of the next token, before the softmax; with `at`, only at those rows: (rows, vocabulary)."""
-        return self.decoder.scores(hidden, at)
+        return self.decoder.scores(hidden)
 
     @torch.no_grad()
     def start(self, source: Tokens, beams: int) -> RecurrentState:

@@ -154,9 +154,9 @@ class Seq2Seq(nn.Module):
         across = Full().bind(target.layout, source.layout)
         return self.look_back(hidden, read, across, None if trace is None else trace.across)  # type: ignore[no-any-return]
 
-    def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
+    def scores(self, hidden: Tensor) -> Tensor:
         """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
-        return self.decoder.scores(hidden, at)
+        return self.decoder.scores(hidden)
 
     def begin(self, source: Tokens, beams: int = 1) -> RecurrentState:
         """As `start`, with gradients."""
@@ -215,13 +215,18 @@ def start_decoder_from(lm: RecurrentLm, model: Seq2Seq) -> None:
 
     Both must have been learned with the same tokens under the same ids. A shared table then reads the source too.
     """
+    require_shape(lm, model.config)
+    model.decoder.load_state_dict(lm.decoder.state_dict())
+
+
+def require_shape(lm: RecurrentLm, config: Seq2SeqConfig) -> None:
+    """Refuse a decoder that cannot begin as this language model."""
     theirs = {"target_vocabulary": "vocabulary_size", "hidden": "width"}
     names = ("target_vocabulary", "kind", "width", "hidden", "layers", "tied")
-    wanted = {name: (getattr(lm.config, theirs.get(name, name)), getattr(model.config, name)) for name in names}
+    wanted = {name: (getattr(lm.config, theirs.get(name, name)), getattr(config, name)) for name in names}
     differing = [f"{name}={own} must be {found}" for name, (found, own) in wanted.items() if found != own]
     if differing:
         raise ConfigError(f"the decoder does not have the shape of the language model: {', '.join(differing)}")
-    model.decoder.load_state_dict(lm.decoder.state_dict())
 
 
 SUTSKEVER = Seq2SeqConfig(

@@ -162,9 +162,9 @@ class Transformer(nn.Module):
         bound, across = Causal().bind(target.layout), Full().bind(target.layout, source.layout)
         return self._normed(self.decoder(hidden, bound, read, across, trace))
 
-    def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
+    def scores(self, hidden: Tensor) -> Tensor:
         """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
-        return self._target.product(hidden if at is None else hidden[at], self.output_bias)
+        return self._target.product(hidden, self.output_bias)
 
     @torch.no_grad()
     def start(self, source: Tokens, beams: int) -> DecoderState:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, whole_number
 from kinfolk.objectives.objective import Item, Prepared
 from kinfolk.parts.recurrent import State
 from kinfolk.parts.tokens import Tokens, pack
@@ -43,7 +43,8 @@ class Lanes(Sequence[LaneItem]):
     def __init__(self, stream: Sequence[int] | np.ndarray, lanes: int, length: int):
         self.stream, self.lanes, self.length = stream, lanes, length
         asked = len(stream) - 1
-        if lanes < 1 or length < 1 or asked < lanes:
+        whole_number("length", length)
+        if asked < whole_number("lanes", lanes):
             raise InputError(
                 f"{len(stream):,} tokens cannot be read in {lanes:,} lanes of {length:,} tokens a step; "
                 "bring more text or ask for fewer lanes"

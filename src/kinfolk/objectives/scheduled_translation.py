@@ -33,7 +33,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError, choose
+from kinfolk.errors import InputError, choose, number_between
 from kinfolk.objectives.objective import Prepared
 from kinfolk.objectives.translation import PreparedPairs, Translation
 from kinfolk.parts.recurrent import Steps
@@ -43,6 +43,7 @@ from kinfolk.parts.vocabulary import MOST_SCORES, vocabulary_loss
 SCHEDULES = ("linear", "sigmoid", "constant")
 WAYS = ("passes", "steps")
 STEEPNESS = 12.0
+TINY = 5e-324  # the smallest number: with it 0 itself is allowed
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ class SamplingPlan:
     def __post_init__(self) -> None:
         choose("sampling_schedule", self.schedule, SCHEDULES)
         choose("sampling_way", self.way, WAYS)
-        if not 0 <= self.most <= 1:
-            raise InputError(f"scheduled_sampling={self.most} is not a chance between 0 and 1")
+        number_between("scheduled_sampling", self.most, -TINY, 1, "a chance from 0 to 1")
+        if self.most == 0 and (self.schedule, self.way) != ("linear", "passes"):
+            raise InputError("sampling_schedule and sampling_way say how guesses are read: give scheduled_sampling too")
 
 
 @runtime_checkable

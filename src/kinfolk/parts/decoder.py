@@ -58,10 +58,6 @@ class DecoderState:
     def beams(self) -> int:
         return self.cache.beams
 
-    @property
-    def rows(self) -> int:
-        return self.cache.sentences * self.cache.beams
-
     def reorder(self, rows: Tensor) -> DecoderState:
         """Row i goes on from what row rows[i] was."""
         return DecoderState(self.cache.reorder(rows), self.source, self.positions)

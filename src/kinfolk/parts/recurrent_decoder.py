@@ -54,10 +54,10 @@ class RecurrentDecoder(nn.Module):
         found, state = self.stack.step(self.dropout(self.table(ids)), state)
         return self.dropout(found), state
 
-    def scores(self, hidden: Tensor, at: Tensor | None = None) -> Tensor:
-        """Of the next token, before the softmax; with `at`, only at those rows: (rows, vocabulary)."""
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Of the next token, before the softmax: (rows, vocabulary)."""
         table = self.table if self.output is None else self.output
-        return table.product(hidden if at is None else hidden[at], self.output_bias)
+        return table.product(hidden, self.output_bias)
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,6 @@ class RecurrentState:
     def of(cls, memory: State, beams: int) -> RecurrentState:
         """From the state of each sentence; all its beams begin there."""
         return cls(beams, tuple(piece.repeat_interleave(beams, dim=1) for piece in memory))
-
-    @property
-    def rows(self) -> int:
-        return self.memory[0].shape[1]
 
     def reorder(self, rows: Tensor) -> Self:
         """Row i goes on from what row rows[i] was."""

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts.recurrent_decoder import RecurrentState
 from kinfolk.parts.scopes import Bound, Group
+from kinfolk.parts.state import behind_sources, kept_lengths
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.tokens import Layout
 from kinfolk.parts.trace import Trace
@@ -92,7 +93,7 @@ def contexts(score: Score, target: Tensor, source: Tensor, bound: Bound, trace: 
         outputs.append(group.queries.give(mixed).squeeze(1))
         if watcher is not None:
             watcher.add_attention(group, scores, bound)
-    joined = torch.cat(outputs)
+    joined = torch.cat(outputs) if outputs else source.new_zeros(0, source.shape[1])
     return joined if bound.order is None else joined.index_select(0, bound.order)
 
 
@@ -119,16 +120,11 @@ class SourceStates:
     @cached_property
     def holes(self) -> Tensor | None:
         """(sentences, 1, longest): True behind a source's end; nowhere in an empty one, whose states are zeros."""
-        longest = self.states.shape[1]
-        ends = [length or longest for length in self.lengths]
-        if min(ends, default=longest) == longest:
-            return None
-        device = self.states.device
-        return (torch.arange(longest, device=device) >= torch.tensor(ends, device=device).unsqueeze(1)).unsqueeze(1)
+        found = behind_sources(self.lengths, self.states.shape[1], self.states.device)
+        return None if found is None else found.unsqueeze(1)
 
     def keep(self, sentences: Tensor) -> SourceStates:
-        lengths = tuple(self.lengths[number] for number in sentences.tolist())
-        longest = max(*lengths, 1) if lengths else 1
+        lengths, longest = kept_lengths(self.lengths, sentences)
         keys, states = (padded[:, :longest].index_select(0, sentences) for padded in (self.keys, self.states))
         return SourceStates(keys, states, lengths)
 

@@ -40,10 +40,6 @@ class State(Protocol):
     def beams(self) -> int:
         """Rows per sentence."""
 
-    @property
-    def rows(self) -> int:
-        """Sentences x beams."""
-
     def reorder(self, rows: Tensor) -> Self:
         """Row i goes on from what row rows[i] was; that row belongs to the same sentence."""
 
@@ -147,12 +143,9 @@ class SourceKeys:
     @cached_property
     def mask(self) -> Tensor | None:
         """(sentences, 1, 1, longest), -inf at holes, but not for an empty source: its slots hold zeros and add zero."""
-        longest = self.slots.shape[4]
-        ends = [length or longest for length in self.lengths]
-        if min(ends, default=longest) == longest:
+        holes = behind_sources(self.lengths, self.slots.shape[4], self.slots.device)
+        if holes is None:
             return None
-        places = torch.arange(longest, device=self.slots.device)
-        holes = places >= torch.tensor(ends, device=self.slots.device).unsqueeze(1)
         return self.slots.new_zeros(holes.shape).masked_fill_(holes, float("-inf"))[:, None, None]
 
     def layer(self, number: int) -> tuple[Tensor, Tensor]:
@@ -161,6 +154,19 @@ class SourceKeys:
         return keys, values
 
     def keep(self, sentences: Tensor) -> SourceKeys:
-        lengths = tuple(self.lengths[number] for number in sentences.tolist())
-        longest = max(*lengths, 1) if lengths else 1
+        lengths, longest = kept_lengths(self.lengths, sentences)
         return SourceKeys(self.slots[..., :longest, :].index_select(2, sentences), lengths)
+
+
+def behind_sources(lengths: Sequence[int], longest: int, device: torch.device) -> Tensor | None:
+    """(sentences, longest): True behind a source's end, but nowhere in an empty one; None where there is no hole."""
+    ends = [length or longest for length in lengths]
+    if min(ends, default=longest) == longest:
+        return None
+    return torch.arange(longest, device=device) >= torch.tensor(ends, device=device).unsqueeze(1)
+
+
+def kept_lengths(lengths: Sequence[int], sentences: Tensor) -> tuple[tuple[int, ...], int]:
+    """The lengths of these sources, and how many places the longest of them needs: at least one."""
+    kept = tuple(lengths[number] for number in sentences.tolist())
+    return kept, max(kept, default=1) or 1

@@ -50,7 +50,7 @@ class MarianTokenizer:
         self.end_id, self.pad_id, self.unknown_id = (
             self._source_ids[self.roles[role]] for role in ("eos", "pad", "unk")
         )
-        self.begin_id = self.pad_id
+        self.begin_id, self.source_unknown_id = self.pad_id, self.unknown_id
         self.source_size, self.target_size = (1 + max(ids.values()) for ids in (self._source_ids, self._target_ids))
         places = {name: f"{where}/{name}" for name in MODELS}
         engines = (Engine(parse_spiece(files[name], place), place) for name, place in places.items())

@@ -41,6 +41,10 @@ class TranslationTokenizer(Protocol):
         """What stands for letters that the target's vocabulary cannot spell."""
 
     @property
+    def source_unknown_id(self) -> int | None:
+        """The same of the source's."""
+
+    @property
     def source_size(self) -> int:
         """Ids of the source's vocabulary."""
 
@@ -81,6 +85,7 @@ class PairTokenizer:
             raise TokenizerError("the tokenizer has no token that opens a text (bos or cls); learn one with learn_pair")
         self.begin_id = begin
         self.pad_id, self.unknown_id = self.target.pad_id, self.target.unk_id
+        self.source_unknown_id = self.source.unk_id
         self.source_size, self.target_size = self.source.vocabulary_size, self.target.vocabulary_size
 
     @property
@@ -124,12 +129,7 @@ class PairTokenizer:
 
     def decode(self, ids: Iterable[int], unknown: str = "") -> str:
         """The text of a translation; special tokens are left out, and unknown ones read as `unknown`."""
-        numbers, own = [int(number) for number in ids], self.unknown_id
-        if not unknown or own not in numbers:
-            return self.target.decode(numbers)
-        silent = self.target.special_ids - {own}
-        shown = self.target.decode([number for number in numbers if number not in silent], skip_specials=False)
-        return shown.replace(self.target.token_of(own), unknown)
+        return self.target.decode(ids, unknown=unknown)
 
 
 def learn_pair(

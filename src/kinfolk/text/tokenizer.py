@@ -212,13 +212,21 @@ class Tokenizer:
         placed = Placed(self._layout.slots(pair=len(texts) == 2), contents, [(0, length) for length in kept])
         return Encoding(placed), sum(kept), sum(lengths)
 
-    def decode(self, ids: Iterable[int], skip_specials: bool = True) -> str:
-        """The text that ids stand for, as well as the vocabulary can say (lower case stays lower)."""
+    def decode(self, ids: Iterable[int], skip_specials: bool = True, unknown: str = "") -> str:
+        """The text that ids stand for, as well as the vocabulary can say (lower case stays lower).
+
+        Special tokens are left out; `unknown`, if given, stands in the place of those that stand for unknown letters.
+        """
         numbers = [int(number) for number in ids]
         for number in numbers:
             self.token_of(number)
+        own = self.unk_id
+        shown = bool(unknown) and own in numbers
+        if shown:
+            silent = self.special_ids - {own}
+            numbers, skip_specials = [number for number in numbers if number not in silent], False
         text: str = guarded(lambda: self._library.decode(numbers, skip_special_tokens=skip_specials))
-        return text
+        return text.replace(self.token_of(own), unknown) if shown and own is not None else text
 
     def _texts(self, text: Text) -> tuple[str, ...]:
         """A text or pair as a tuple; what is replaced is replaced one character for one, so that offsets hold."""
