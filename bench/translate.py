@@ -25,6 +25,7 @@ MODEL, DECODED, CONVERTED = PLACE / "model", PLACE / "decoded", PLACE / "ctransl
 SEARCH = {"num_beams": BEAM, "length_penalty": 1.0, "early_stopping": True, "max_length": LONGEST + 1}
 AGREE, SAME_LOSS = 0.95, 1e-4  # the least share of equal texts, and the most that first losses may differ
 US, PADDED, GENERATE = "kinfolk", "transformers, padded", f"transformers, sorted, batches of {PEER_BATCH}"
+TUNED_GENERATE = f"{GENERATE}, with our allocator setting"
 KINDS = {"fp32": "float32", "int8": "int8"}
 WAYS = {f"{THREADS} threads": (1, THREADS), f"{THREADS} workers of one thread": (THREADS, 1)}
 FAST = {f"CTranslate2 {kind}, {way}": (kind, way) for kind in KINDS for way in WAYS}
@@ -81,10 +82,14 @@ def their_tokenizer() -> Any:
         return AutoTokenizer.from_pretrained(str(DECODED))
 
 
-def run_transformers() -> Run:
+def run_transformers(tuned: bool = False) -> Run:
     import torch
     from transformers import MarianMTModel
 
+    from kinfolk.machine import tune
+
+    if tuned:
+        tune()
     tokenizer = their_tokenizer()
     model = MarianMTModel.from_pretrained(DECODED, attn_implementation="sdpa").eval()
 
@@ -121,7 +126,7 @@ def run_ctranslate2(kind: str, way: str) -> Run:
     return run
 
 
-CONTESTANTS = {US: run_kinfolk, GENERATE: run_transformers}
+CONTESTANTS = {US: run_kinfolk, GENERATE: run_transformers, TUNED_GENERATE: partial(run_transformers, tuned=True)}
 CONTESTANTS |= {name: partial(run_ctranslate2, *how) for name, how in FAST.items()}
 
 
@@ -247,7 +252,8 @@ def translating_note() -> str:
         f"{config.inner_width:,}, {config.vocabulary_size:,} joint pieces, {weights / 1e6:.1f} million weights, "
         f"float32 but where int8 is said; beam {BEAM}, scores divided by the length, a search ends with {BEAM} ended "
         f"texts. CTranslate2 gets batches of {PEER_BATCH} and sorts them. The model was trained by kinfolk and came to "
-        "the others by `kinfolk convert --to marian` and ct2-transformers-converter. "
+        "the others by `kinfolk convert --to marian` and ct2-transformers-converter. The allocator of kinfolk's "
+        "process is set as its commands set it (`kinfolk.machine.tune`), that of the others only where that is said. "
         f"Best of {ROUNDS} interleaved rounds, each contestant in its own process."
     )
 

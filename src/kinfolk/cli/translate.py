@@ -327,6 +327,8 @@ def align(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Show which source words a model looks at when it writes each target word."""
+    from kinfolk.jobs.align import usual_layer
+
     found = open_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = found.matrix(layer, head)
     if output is not None:
@@ -337,7 +339,8 @@ def align(
     if json:
         print_json(found.only(layer, head).as_json())
     elif output is None:
+        shown = "" if found.layers == 1 else f"layer {layer or usual_layer(found.layers) + 1}"
         print_table(
-            ("", *map(visible, found.source)),
+            (shown, *map(visible, found.source)),
             [(word, *row) for word, row in zip(found.target, matrix.tolist(), strict=True)],
         )
