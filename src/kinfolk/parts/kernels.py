@@ -15,10 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.parts.dropout import dropout as drop
+from kinfolk.parts.dropout import dropped_mix
 from kinfolk.parts.packing import product
 from kinfolk.parts.scopes import Bound, Group
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
+
+MANY_SCORES = 2**22  # 16 MB: beyond, memory is dearer than the time to make the mask's numbers again
 
 # A score term: given a group and its queries (count, heads, m, head_width), something to add to the scores
 # (count, heads, m, n).
@@ -70,7 +73,9 @@ def _attend(
         if k.shape[2] == 0:  # no keys at all, as in cross-attention to an empty source
             mixed = q.new_zeros(q.shape)
         elif dropout > 0 and q.device.type == "cpu":  # torch takes these very steps there, with a dearer mask
-            mixed = drop(plain_scores(q, k, group, bias).softmax(-1), dropout) @ v
+            scores = plain_scores(q, k, group, bias)
+            many = scores.numel() > MANY_SCORES
+            mixed = dropped_mix(scores, v, dropout) if many else drop(scores.softmax(-1), dropout) @ v
         else:
             causal = group.causal and bias is None
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
