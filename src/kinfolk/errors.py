@@ -120,9 +120,14 @@ def require_texts(texts: Iterable[object]) -> Iterator[str]:
         yield text
 
 
-def number_between(name: str, value: object, low: float, high: float, told: str) -> float:
-    """`value` if it is a number above `low` and at most `high`, else an InputError; `told` says which are allowed."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low < value <= high:
+def number_between(name: str, value: object, low: float, high: float, told: str, with_low: bool = False) -> float:
+    """`value` if it is a number above `low` (or that, `with_low`) and at most `high`, else an InputError.
+
+    `told` says which are allowed.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name}={str(value)[:60]} must be {told}")
+    if not (low < value <= high or (with_low and value == low)):
         raise InputError(f"{name}={str(value)[:60]} must be {told}")
     return value
 

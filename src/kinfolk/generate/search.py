@@ -53,7 +53,7 @@ class Penalty:
     def __post_init__(self) -> None:
         choose("penalty", self.kind, PENALTIES)
         told = f"from -{LARGEST_ALPHA} to {LARGEST_ALPHA}"
-        number_between("length_penalty", self.alpha, math.nextafter(-LARGEST_ALPHA, -math.inf), LARGEST_ALPHA, told)
+        number_between("length_penalty", self.alpha, -LARGEST_ALPHA, LARGEST_ALPHA, told, with_low=True)
 
     def __call__(self, lengths: Tensor) -> Tensor:
         base = (5.0 + lengths.double()) / 6.0 if self.kind == "gnmt" else lengths.double()

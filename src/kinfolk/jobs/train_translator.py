@@ -30,7 +30,7 @@ from kinfolk.jobs.vocabulary import KIND, SIZE, in_the_users_words
 from kinfolk.models.registry import text_to_text_families, text_to_text_preset
 from kinfolk.models.seq2seq import require_shape
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
-from kinfolk.objectives.scheduled_translation import TINY, SamplingPlan
+from kinfolk.objectives.scheduled_translation import SamplingPlan
 from kinfolk.text.learn import learn
 from kinfolk.text.pairs import ROLES, PairTokenizer, learn_pair
 from kinfolk.text.tokenizer import Tokenizer
@@ -128,7 +128,7 @@ def train_translator(
     refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     sampling = SamplingPlan(scheduled_sampling, sampling_schedule, sampling_way)
-    number_between("label_smoothing", label_smoothing, -TINY, math.nextafter(1, 0), "a share from 0 up to 1")
+    number_between("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     refuse_finished(output)
     family, preset = _preset(kind, size)
     if sampling.way == "steps" and not hasattr(family.body, "advance"):

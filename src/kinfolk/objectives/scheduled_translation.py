@@ -43,7 +43,6 @@ from kinfolk.parts.vocabulary import MOST_SCORES, vocabulary_loss
 SCHEDULES = ("linear", "sigmoid", "constant")
 WAYS = ("passes", "steps")
 STEEPNESS = 12.0
-TINY = 5e-324  # the smallest number: with it 0 itself is allowed
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class SamplingPlan:
     def __post_init__(self) -> None:
         choose("sampling_schedule", self.schedule, SCHEDULES)
         choose("sampling_way", self.way, WAYS)
-        number_between("scheduled_sampling", self.most, -TINY, 1, "a chance from 0 to 1")
+        number_between("scheduled_sampling", self.most, 0, 1, "a chance from 0 to 1", with_low=True)
         if self.most == 0 and (self.schedule, self.way) != ("linear", "passes"):
             raise InputError("sampling_schedule and sampling_way say how guesses are read: give scheduled_sampling too")
 

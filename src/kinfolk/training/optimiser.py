@@ -58,7 +58,7 @@ class OptimiserSettings:
     def __post_init__(self) -> None:
         number_between("rate", self.rate, 0, LARGEST, "above 0")
         number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
-        number_between("weight_decay", self.weight_decay, -1e-12, LARGEST, "0 or more")
+        number_between("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", with_low=True)
         whole_number("freeze", self.freeze, 0)
 
 

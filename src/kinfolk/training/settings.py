@@ -47,7 +47,7 @@ class TrainSettings:
             if not (name == "clip" and self.clip == 0) and getattr(self, name) is not None:
                 number_between(name, getattr(self, name), 0, 1e6, "above 0")
         for name in ("warmup", "average", "thaw"):
-            number_between(name, getattr(self, name), -1e-9, 1, "a share of the run, from 0 to 1")
+            number_between(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", with_low=True)
         if self.steps is not None and self.minutes is not None:
             raise InputError("give steps or minutes, not both")
         if self.shard and self.thaw:
