@@ -126,8 +126,8 @@ TRAININGS = {
         20,
         task="tag",
         rate=1.5e-4,
-        epochs=9,
-        evaluations=9,
+        epochs=6,
+        evaluations=6,
         crf=True,
     ),
     "mrpc": Training(
