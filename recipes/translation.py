@@ -18,12 +18,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
 from common import REPOSITORY, Places, processor
 from sacrebleu.metrics.bleu import BLEU
-from translation_clock import THREADS, Clock, timed
+from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
 from translation_page import GROUPS, SAMPLE_WORDS, write
 
@@ -32,7 +33,7 @@ from kinfolk.cli.progress import training
 from kinfolk.data.batching import StepPlan
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import parse_json, read_text
+from kinfolk.files import parse_json, read_object, read_text
 from kinfolk.jobs.loaded import load_translator
 from kinfolk.jobs.measure import measure
 from kinfolk.jobs.pair_items import pair_items
@@ -41,7 +42,6 @@ from kinfolk.jobs.translator import Translator
 from kinfolk.machine import tune
 from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.bleu import bleu, tokenization
-from kinfolk.training.timing import steps_that_fit
 from kinfolk.training.trainer import Progress
 
 GERMAN = Corpus("Multi30k English-German", "de", vocabulary=6_000)
@@ -56,6 +56,7 @@ RECURRENT = {"width": 256, "hidden": 256, "layers": 2, "dropout": 0.3}
 BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
 WARM = {"rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "average": 0.15, **BOTH}
 COSINE = {"rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "average": 0.1, **BOTH}
+TIMINGS = 3
 BUSY = 0.5  # load of the last minute, above which others are at work
 RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
 
@@ -127,22 +128,14 @@ ENTRIES = {
 
 
 def time_steps(name: str, places: Places) -> None:
-    """Note how many steps fit into an entry's minutes, or how many minutes the steps of its twin will take."""
+    """Note how many steps fit into an entry's minutes: the median of what some runs plan."""
     asked, load = ENTRIES[name], round(os.getloadavg()[0], 2)
-    costs = timed(asked.corpus.arguments(places) | asked.arguments)
-    if asked.twin is None:
-        steps = steps_that_fit(60 * asked.minutes, costs, asked.evaluations)
-    else:
-        steps = planned(asked.twin, places)
-    minutes = costs.run(steps, asked.evaluations) / 60
-    found = {"steps": steps, "minutes": round(minutes, 1), "threads": THREADS, "load_before": load}
-    found |= {f"{part}_seconds": round(getattr(costs, part), 4) for part in ("step", "evaluation", "save")}
+    tries = [steps_in(asked.minutes, asked.corpus.arguments(places) | asked.arguments) for _ in range(TIMINGS)]
+    found = {"steps": round(median(tries)), "tries": tries, "minutes": asked.minutes, "threads": THREADS}
+    found |= {"load_before": load, "machine": processor(), "date": datetime.date.today().isoformat()}
     with places.noting() as notes:
-        notes.setdefault("timed", {})[name] = found | {
-            "machine": processor(),
-            "date": datetime.date.today().isoformat(),
-        }
-    say(f"{name}: {steps:,} steps take {minutes:.1f} minutes on {THREADS} threads ({costs})")
+        notes.setdefault("timed", {})[name] = found
+    say(f"{name}: {found['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
 
 
 def planned(name: str, places: Places) -> int:
@@ -156,8 +149,11 @@ def planned(name: str, places: Places) -> int:
 
 def train(name: str, places: Places, steps: int | None = None, precision: str = "fp32") -> bool:
     """Train an entry to its end and note its figures; False if both is done already."""
-    asked, folder = ENTRIES[name].of(precision), places.runs / name
+    folder = places.runs / name
     finished = (folder / "model").exists()
+    if finished:
+        precision = read_object(folder / "run.json")["settings"].get("precision", "fp32")
+    asked = ENTRIES[name].of(precision)
     if steps is not None:  # a try, and evaluations of a model that knows nothing take long
         asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
     if not finished:
@@ -277,7 +273,10 @@ def run(given: argparse.Namespace, places: Places) -> None:
         load = os.getloadavg()[0]
         if load > BUSY:
             say(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
-        for name in given.names or [name for name in ENTRIES if name not in places.notes.get("timed", {})]:
+        known = places.notes.get("timed", {})
+        for name in given.names or [name for name, asked in ENTRIES.items() if not asked.twin and name not in known]:
+            if ENTRIES[name].twin:
+                raise SystemExit(f"{name} takes the steps of {ENTRIES[name].twin}")
             time_steps(name, places)
         return
     for name in [] if given.only_write else given.names or ENTRIES:

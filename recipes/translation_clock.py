@@ -3,50 +3,43 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import Any, NoReturn, Self
-from unittest.mock import patch
+from typing import Any, Self
 
 import torch
 
 from kinfolk.files import read_object, write_json
-from kinfolk.jobs import translate
-from kinfolk.jobs.train_translator import train_translator
-from kinfolk.training import trainer
-from kinfolk.training.timing import Costs
+from kinfolk.jobs.train_translator import TranslatorWatcher, train_translator
 from kinfolk.training.trainer import Progress
 
 THREADS = 2  # that steps are timed on
-TIMED_STEPS = 24  # four times as many as a run with `minutes` times: these steps hold for ever
 
 
-class TimedError(Exception):
-    """Ends a run that was begun for its timing only."""
+class PlannedError(Exception):
+    """Ends a run that was begun for its plan only."""
 
 
-def timed(arguments: dict[str, Any]) -> Costs:
-    """Seconds of a step, an evaluation and a checkpoint, by the timing that the trainer does when minutes are given."""
-    found: list[Costs] = []
+def steps_in(minutes: float, arguments: dict[str, Any]) -> int:
+    """How many steps a run of so many minutes plans here and now; nothing is left of it."""
+    planned: list[int] = []
 
-    def caught(seconds: float, costs: Costs, evaluations: int) -> NoReturn:
-        found.append(costs)
-        raise TimedError
+    def enough(seed: int, progress: Progress) -> None:
+        planned.append(progress.total)
+        raise PlannedError
 
     threads = torch.get_num_threads()
     torch.set_num_threads(THREADS)
-    with (
-        TemporaryDirectory() as folder,
-        patch.multiple(trainer, steps_that_fit=caught, TIMED_STEPS=TIMED_STEPS),
-        # A fresh model does not end its texts; one that has learned writes about as much as it reads.
-        patch.multiple(translate, LONGER=1, MORE=2),
-        suppress(TimedError),
-    ):
-        train_translator(Path(folder) / "run", **arguments, minutes=1.0, device="cpu")
-    torch.set_num_threads(threads)
-    return found[0]
+    try:
+        with TemporaryDirectory() as folder:
+            watcher = TranslatorWatcher(step=enough)
+            train_translator(Path(folder) / "run", **arguments, minutes=minutes, device="cpu", watcher=watcher)
+    except PlannedError:
+        return planned[0]
+    finally:
+        torch.set_num_threads(threads)
+    raise AssertionError("a run has at least one step")
 
 
 class Clock:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import kinfolk
+from kinfolk.data.pairs import made_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
 from kinfolk.jobs import translation_run
-from kinfolk.jobs.pair_items import PairSurvey
+from kinfolk.jobs.pair_items import PairSurvey, pair_items
 from kinfolk.jobs.train_translator import TranslatorWatcher
+from kinfolk.jobs.translation_run import TranslationRun
+from kinfolk.models.registry import text_to_text_preset
+from kinfolk.objectives.scheduled_translation import SamplingPlan
+from kinfolk.text.pairs import learn_pair
+from kinfolk.training.settings import TrainSettings
 from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
 
 
@@ -48,6 +56,29 @@ def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path)
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert model.info().parameters == told[0].parameters
     assert len(model.translate(["salt moon", "star"], max_length=3)) == 2  # type: ignore[arg-type]
+
+
+def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_references() -> None:
+    texts = made_pairs(pairs(40))
+    words = learn_pair("bpe", [pair.source for pair in texts], [pair.target for pair in texts], 50, True)
+    family, preset = text_to_text_preset("seq2seq-small")
+    ids = {"pad_id": words.pad_id, "start_id": words.begin_id, "end_id": words.end_id}
+    config = dataclasses.replace(preset.config, vocabulary_size=words.source_size, **ids, **SIZES["seq2seq"])
+    items = pair_items(texts, words, config.context)
+    plan, place = SamplingPlan(0), torch.device("cpu")
+    run = TranslationRun(family, config, words, items, items, TrainSettings(), 0.0, plan, None, place)
+    model, calls = run.model().eval(), 0
+
+    def count(*given: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    model.decoder.table.register_forward_hook(count)  # once a step, and where sources are read
+    run.rehearse(model)
+    rehearsed, calls = calls, 0
+    run.evaluate(model)
+    longest = max(len(item.target) for item in items.items)
+    assert rehearsed <= longest + 3 < calls
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

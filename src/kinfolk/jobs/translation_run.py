@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
@@ -87,6 +88,7 @@ class TranslationRun:
                 self.evaluate,
                 partial(watch, seed),
                 places.__getitem__,
+                rehearse=self.rehearse,
             )
             found = trainer.complete()
         finally:
@@ -114,14 +116,19 @@ class TranslationRun:
         """A model with its tokenizer, as it will be saved."""
         return Translator(model, self.tokenizer, {TRAINED: self.learned.longest})
 
-    def evaluate(self, model: Any) -> tuple[float, dict[str, float]]:
+    def evaluate(self, model: Any, longest: int | None = None) -> tuple[float, dict[str, float]]:
         """By BLEU of the likeliest token each time; of equals the one with less loss is better."""
         if not self.held.items:
             return 0.0, {}
         translator = self.translator(model)
-        found: Measured = measure(translator, self.judges, translator.translate_settings(beam=1))
+        found: Measured = measure(translator, self.judges, translator.translate_settings(beam=1, max_length=longest))
         loss = mean_loss(model, self.held.items)
         return found.metrics["bleu"] - A_LITTLE * loss, {**found.metrics, "loss": loss}
+
+    def rehearse(self, model: Any) -> None:
+        """An evaluation that writes as much as the references have: a fresh model would not end its texts."""
+        lengths = [len(item.target) for item in self.held.items]
+        self.evaluate(model, round(mean(lengths)) if lengths else None)
 
     def description(self) -> dict[str, Any]:
         """All that the weights depend on: a run goes on only if this is the same."""

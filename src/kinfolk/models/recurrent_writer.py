@@ -51,7 +51,7 @@ class RecurrentLm(nn.Module):
         return self.decoder(tokens, state, trace)  # type: ignore[no-any-return]
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Of the next token, before the softmax; with `at`, only at those rows: (rows, vocabulary)."""
+        """Of the next token, before the softmax: (rows, vocabulary)."""
         return self.decoder.scores(hidden)
 
     @torch.no_grad()

@@ -155,7 +155,7 @@ class Seq2Seq(nn.Module):
         return self.look_back(hidden, read, across, None if trace is None else trace.across)  # type: ignore[no-any-return]
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
+        """Of the next token, before the softmax: (rows, target vocabulary)."""
         return self.decoder.scores(hidden)
 
     def begin(self, source: Tokens, beams: int = 1) -> RecurrentState:

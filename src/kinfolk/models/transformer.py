@@ -163,7 +163,7 @@ class Transformer(nn.Module):
         return self._normed(self.decoder(hidden, bound, read, across, trace))
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Of the next token, before the softmax; with `at`, only at those rows: (rows, target vocabulary)."""
+        """Of the next token, before the softmax: (rows, target vocabulary)."""
         return self._target.product(hidden, self.output_bias)
 
     @torch.no_grad()

@@ -100,13 +100,16 @@ class Trainer:
         watch: Callable[[Progress], None] = lambda progress: None,
         where: Callable[[int], str] = "example {}".format,
         plan: Plan | None = None,
+        rehearse: Callable[[Any], object] | None = None,
     ):
         """`where` says where an example stands, for a message; only the first process calls `watch`.
 
-        `plan` says which items make a batch; without one they are shuffled, neighbours alike in length.
+        `plan` says which items make a batch; without one they are shuffled, neighbours alike in length. `rehearse` is
+        what is timed instead of `evaluate`, where a model that has learned nothing yet would take longer than later.
         """
         self.model, self.objective, self.items = model, objective, items
         self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
+        self.rehearse = rehearse or evaluate
         self.world = world()
         self.plan: Plan = plan or StepPlan(
             [len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens
@@ -311,7 +314,7 @@ class Trainer:
             warm()
         step = seconds_of(steps[WARM_STEPS:])
         with learner.judged(), torch.inference_mode():
-            evaluation = seconds_of([partial(self.evaluate, model)])
+            evaluation = seconds_of([partial(self.rehearse, model)])
         snapshot = Snapshot(0, learner.state(), {})
         save = self.world.lead(lambda: self.run.seconds_to_save(snapshot))
         return Costs(step, evaluation, save or 0.0)
