@@ -135,7 +135,7 @@ def run_trainer(sampling: str) -> Run:
                 train_sampling_strategy=sampling,
                 use_cpu=True,
                 logging_steps=1,
-                save_strategy="no",
+                save_strategy="epoch",  # as kinfolk does
                 report_to="none",
                 disable_tqdm=True,
             )
@@ -185,8 +185,8 @@ def main() -> None:
         f"all-MiniLM-L6-v2 fine-tuned for one epoch on the first {ROWS:,} phrases of SST-2 (2 to 60 tokens), batches "
         f"of {BATCH}, AdamW (fused) at {RATE:g} with linear decay and {WARMUP:.0%} warm-up, weight decay {DECAY}, "
         f"clipping at 1, dropout 0.1, float32; seeds {', '.join(map(str, SEEDS))}; contestants in turns, each in its "
-        "own process; texts tokenised before the clock starts. The allocator of kinfolk's process is set as its "
-        "commands set it (`kinfolk.machine.tune`), that of the Trainer's is as it comes.",
+        "own process; texts tokenised before the clock starts, a checkpoint at the end. The allocator of kinfolk's "
+        "process is set as its commands set it (`kinfolk.machine.tune`), that of the Trainer's is as it comes.",
         verdict(seconds),
         speed_table(seconds),
         f"Training loss (mean of the {LAST} steps before that share of the epoch) and the dev set at its end, mean ± "

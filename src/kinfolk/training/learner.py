@@ -156,8 +156,8 @@ class Learner:
     def _clipped(self) -> bool:
         """Clip the gradient to its largest norm; False when it is not finite."""
         weights = [weight for group in self.optimiser.param_groups for weight in group["params"]]
-        norm = get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-        length = float(whole(norm))
+        norm = self._norm([weight.grad for weight in weights if weight.grad is not None])
+        length = float(norm)
         excess = (length + EPSILON) / self.clip if self.clip else 1.0
         if self._divides:
             # The fused optimiser divides gradients by this while it reads them, which spares a pass over them.
@@ -166,6 +166,14 @@ class Learner:
         elif self.clip and excess > 1:
             clip_grads_with_norm_(weights, self.clip, norm)
         return math.isfinite(length)
+
+    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The length of all gradients together."""
+        if self.sharded or self.model.device.type != "cpu":
+            return whole(get_total_norm(gradients))
+        # On a CPU the product of a gradient with itself is there in half the time of torch's norm.
+        flat = (gradient.flatten() for gradient in gradients)
+        return torch.stack([torch.dot(each, each) for each in flat]).sum().sqrt()
 
     @property
     def rate(self) -> float:
