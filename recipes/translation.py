@@ -56,7 +56,7 @@ RECURRENT = {"width": 256, "hidden": 256, "layers": 2, "dropout": 0.3}
 BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
 WARM = {"rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "average": 0.15, **BOTH}
 COSINE = {"rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "average": 0.1, **BOTH}
-TIMINGS = 3
+TIMINGS = 3  # plans of a run; the middle one holds
 BUSY = 0.5  # load of the last minute, above which others are at work
 RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
 

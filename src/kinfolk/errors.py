@@ -125,9 +125,11 @@ def number_between(name: str, value: object, low: float, high: float, told: str,
 
     `told` says which are allowed.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{name}={str(value)[:60]} must be {told}")
-    if not (low < value <= high or (with_low and value == low)):
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or not (low < value <= high or (with_low and value == low))
+    ):
         raise InputError(f"{name}={str(value)[:60]} must be {told}")
     return value
 
