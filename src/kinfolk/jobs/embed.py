@@ -27,6 +27,7 @@ POOLS = ("first", "mean", "max", "none")
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**19
 TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
+SHORTEST = 1e-12  # vectors that are shorter are not made longer than one
 BATCH_TOKENS = 2048  # of 512 … 8,192 the fastest here, within a few per cent
 
 
@@ -135,7 +136,7 @@ def _compute(
             vectors, layout = _run(model, [e.ids for e in encodings], [e.segments for e in encodings], settings, trace)
             if settings.pool == "none":
                 for number, rows in zip(batch, layout.split(vectors.cpu()), strict=True):
-                    loose[number] = _unit(rows, settings.normalize).numpy()
+                    loose[number] = _unit(rows.float().numpy(), settings.normalize)
             else:
                 pooled[batch] = getattr(layout, settings.pool)(vectors).float().cpu().numpy()
     if trace is not None:
@@ -166,8 +167,12 @@ def packed(model: Model, ids: Sequence[Sequence[int]], segments: Sequence[Sequen
     return pack_for(model.config.segments, ids, segments, model.device)
 
 
-def _unit(vectors: Tensor, normalize: bool) -> Tensor:
-    return torch.nn.functional.normalize(vectors.float(), dim=-1) if normalize else vectors.float()
+def _unit(vectors: np.ndarray, normalize: bool) -> np.ndarray:
+    """(rows, width), each row of length one where that is wanted; a row of zeros stays one."""
+    if not normalize:
+        return vectors
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    return vectors / np.maximum(lengths, SHORTEST)[:, None]
 
 
 def _join_windows(parts: list[Piece], pooled: np.ndarray, texts: int, settings: EmbedSettings) -> np.ndarray:
@@ -182,7 +187,7 @@ def _join_windows(parts: list[Piece], pooled: np.ndarray, texts: int, settings: 
             weights = np.array([part.weight for part in parts], dtype=np.float32)
             totals = np.add.reduceat(weights, starts)
             vectors = np.add.reduceat(pooled * weights[:, None], starts) / totals[:, None]
-    return _unit(torch.from_numpy(vectors), settings.normalize).numpy()
+    return _unit(vectors, settings.normalize)
 
 
 def _join_tokens(parts: list[Piece], loose: list[np.ndarray], texts: int) -> list[TokenVectors]:

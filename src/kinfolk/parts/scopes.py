@@ -172,6 +172,8 @@ def _group(scope: Scope, numbers: list[int], queries: Layout, keys: Layout) -> G
     query_rows, key_rows = _rows(queries, numbers), _rows(keys, numbers)
     if isinstance(scope, Causal) and queries is keys and query_rows.kept is None:
         return Group(tuple(numbers), query_rows, key_rows, causal=True)
+    if type(scope).allowed is Scope.allowed and key_rows.kept is None:  # everyone sees everyone, and there are no holes
+        return Group(tuple(numbers), query_rows, key_rows)
     sequences = torch.tensor(numbers, device=queries.device)
     query_places, _ = _places(queries, numbers, query_rows)
     key_places, key_holes = _places(keys, numbers, key_rows)

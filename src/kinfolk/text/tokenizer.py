@@ -178,7 +178,7 @@ class Tokenizer:
         if isinstance(texts, str):
             raise InputError("encode_many takes a list of texts; use encode for a single one")
         batch = [self._texts(text) for text in texts]
-        if any(longwords.cuts(text) for item in batch for text in item):
+        if len(batch) == 1 or any(longwords.cuts(text) for item in batch for text in item):  # one needs no threads
             return [self.encode(text, specials) for text in texts]
         inputs = [item[0] if len(item) == 1 else item for item in batch]
         found = guarded(lambda: self._library.encode_batch(inputs, add_special_tokens=specials))
