@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 
-from kinfolk.parts.dropout import Dropout, dropout, dropped_mix
+from kinfolk.parts.dropout import Dropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9])
@@ -44,34 +41,3 @@ def test_the_seed_decides_and_evaluation_drops_nothing() -> None:
     assert draws[0].equal(draws[1])
     assert not draws[0].equal(draws[2])
     assert layer.eval()(values) is values
-
-
-def kept_bytes(work: Callable[[], Tensor]) -> int:
-    """What is held for the gradient."""
-    sizes: dict[int, int] = {}
-
-    def note(tensor: Tensor) -> Tensor:
-        sizes[tensor.data_ptr()] = tensor.numel() * tensor.element_size()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        work()
-    return sum(sizes.values())
-
-
-def test_a_dropped_mix_has_the_values_and_gradients_of_its_parts_and_keeps_less() -> None:
-    draw = torch.Generator().manual_seed(0)
-    scores = torch.randn(2, 3, 40, 50, dtype=torch.float64, generator=draw)
-    scores[:, :, :, 30:] = float("-inf")
-    values = torch.randn(2, 3, 50, 4, dtype=torch.float64, generator=draw)
-    given = [tensor.requires_grad_() for tensor in (scores, values)]
-    ways = [lambda: dropped_mix(*given, 0.25), lambda: dropout(given[0].softmax(-1), 0.25) @ given[1]]
-    found = []
-    for way in ways:
-        torch.manual_seed(3)
-        mixed = way()
-        weights = torch.linspace(-1, 1, mixed.numel(), dtype=torch.float64).view(mixed.shape)
-        found.append((mixed, *torch.autograd.grad((mixed * weights).sum(), given)))
-    torch.testing.assert_close(found[0], found[1], rtol=0, atol=1e-12)
-    less, more = (kept_bytes(way) for way in ways)
-    assert less < 0.45 * more

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 
 from kinfolk.parts.attention import Attention, CrossAttention
 from kinfolk.parts.scopes import Causal, Full
-from kinfolk.parts.state import KeyValueCache, SourceKeys
+from kinfolk.parts.state import KeyValueCache, SourceKeys, staying
 from kinfolk.parts.tokens import Layout
 from tiny import close, randomise
 
@@ -75,17 +77,26 @@ def test_reordering_moves_no_slot() -> None:
     assert alone.reorder(torch.tensor([0, 1])) is alone
 
 
+@pytest.mark.parametrize("order", [[3, 1], [1, 3], [0, 3], [2, 1, 0], [0, 1, 3], [0]])
 @pytest.mark.parametrize("beams", [1, 2])
-def test_the_sentences_that_stay_are_as_they_were(beams: int) -> None:
+def test_the_sentences_that_stay_are_as_they_were(beams: int, order: list[int]) -> None:
     part, past = attention(), vectors(4 * beams, 6)
     cache = cache_for(part, 4, beams)
     for step in range(3):
         _, cache = run(part, cache, past[:, step])
-    kept = torch.tensor([3, 1])
+    kept = torch.tensor(order)
     cache, past = cache.keep(kept), past.view(4, beams, 6, WIDTH)[kept].flatten(0, 1)
     for step in range(3, 6):
         found, cache = run(part, cache, past[:, step])
         close(found, whole(part, past[:, : step + 1]))
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12))
+def test_whoever_stays_is_moved_only_into_a_gap(alive: list[bool]) -> None:
+    numbers = torch.tensor(alive).nonzero().squeeze(1)
+    order = staying(numbers)
+    assert sorted(order.tolist()) == numbers.tolist()
+    assert all(number in (place, *range(len(order), len(alive))) for place, number in enumerate(order.tolist()))
 
 
 @pytest.mark.parametrize("lengths", [(3, 1, 5), (4, 4, 4), (2, 0, 3), (0, 0, 0)])

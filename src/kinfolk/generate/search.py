@@ -33,7 +33,7 @@ from torch import Tensor
 from kinfolk.errors import InputError, choose, number_between
 from kinfolk.generate.beams import Finished, Open
 from kinfolk.generate.writing import Request, Written, one_by_one
-from kinfolk.parts.state import StepModel
+from kinfolk.parts.state import StepModel, staying
 
 PENALTIES = ("gnmt", "power")
 STOPS = ("exact", "present", "full")
@@ -109,6 +109,7 @@ def beam(model: StepModel[Any], request: Request, options: Beam | None = None) -
         if not len(stays):
             break
         if len(stays) < len(going.sums):
+            stays = staying(stays)
             texts, going, state = texts.keep(stays), going.keep(stays), state.keep(stays)
         texts = texts.extend(going, length)
         state = state.reorder(_rows(going.parents))

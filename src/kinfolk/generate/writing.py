@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.errors import InputError, WeightsError
-from kinfolk.parts.state import StepModel
+from kinfolk.parts.state import StepModel, staying
 from kinfolk.parts.tokens import Tokens
 
 # log-probabilities (rows, vocabulary), sentence numbers (rows,), length -> ids (rows,)
@@ -124,6 +124,7 @@ def one_by_one(model: StepModel[Any], request: Request, choose: Choose) -> list[
         if not len(stays):
             break
         if len(stays) < len(alive):
+            stays = staying(stays)
             alive, ids, state = alive[stays], ids[stays], state.keep(stays)
     texts = zip(written.tolist(), lengths.tolist(), finished.tolist(), sums.tolist(), strict=True)
     return [Written(row[: length - ended], total, total, ended) for row, length, ended, total in texts]

@@ -171,8 +171,9 @@ def _unit(vectors: np.ndarray, normalize: bool) -> np.ndarray:
     """(rows, width), each row of length one where that is wanted; a row of zeros stays one."""
     if not normalize:
         return vectors
-    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    return vectors / np.maximum(lengths, SHORTEST)[:, None]
+    lengths: np.ndarray = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    found: np.ndarray = vectors / np.maximum(lengths, SHORTEST)[:, None]
+    return found
 
 
 def _join_windows(parts: list[Piece], pooled: np.ndarray, texts: int, settings: EmbedSettings) -> np.ndarray:

@@ -14,14 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.parts.dropout import dropout as drop
-from kinfolk.parts.dropout import dropped_mix
+from kinfolk.parts.learned_attention import attend_learning
 from kinfolk.parts.packing import product
 from kinfolk.parts.scopes import Bound, Group
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
-
-MANY_SCORES = 2**22  # 16 MB: beyond, memory is dearer than the time to make the mask's numbers again
 
 # A score term: given a group and its queries (count, heads, m, head_width), something to add to the scores
 # (count, heads, m, n).
@@ -38,54 +35,50 @@ def attend(
     trace: Trace | None = None,
 ) -> Tensor:
     """Packed queries (m, heads, head_width) look at packed keys and values (n, heads, head_width)."""
-
-    def take(group: Group) -> tuple[Tensor, ...]:
-        return group.queries.take(queries), group.keys.take(keys), group.keys.take(values)
-
-    return _attend(take, bound, bias, dropout, trace) if bound.groups else queries.new_zeros(queries.shape)
+    return _attend((queries, keys, values), bound, bias, dropout, trace)
 
 
 def attend_own(
     qkv: Tensor, bound: Bound, bias: Bias | None = None, dropout: float = 0.0, trace: Trace | None = None
 ) -> Tensor:
     """As `attend`, for queries, keys and values of the same tokens: (n, 3, heads, head_width), taken in one go."""
-
-    def take(group: Group) -> tuple[Tensor, ...]:
-        return group.keys.rows(qkv).permute(2, 0, 3, 1, 4).unbind(0)
-
-    return _attend(take, bound, bias, dropout, trace) if bound.groups else qkv.new_zeros(0, *qkv.shape[2:])
+    return _attend((qkv,), bound, bias, dropout, trace)
 
 
-def _attend(
-    take: Callable[[Group], tuple[Tensor, ...]],
-    bound: Bound,
-    bias: Bias | None,
-    dropout: float,
-    trace: Trace | None,
-) -> Tensor:
+def _attend(given: tuple[Tensor, ...], bound: Bound, bias: Bias | None, dropout: float, trace: Trace | None) -> Tensor:
+    if not bound.groups:
+        return given[0].new_zeros(0, *given[0].shape[-2:])
     watcher = trace if trace is not None and trace.wants_attention else None
     if watcher is not None:
         watcher.begin_attention()
+        for group in bound.groups:
+            q, k, _ = _taken(given, group)
+            watcher.add_attention(group, plain_scores(q, k, group, bias), bound)
+    if dropout > 0 and given[0].device.type == "cpu":
+        terms = [] if bias is None else [bias(group, _taken(given, group)[0]) for group in bound.groups]
+        return attend_learning(given, bound, terms, dropout)
     outputs = []
     for group in bound.groups:
-        q, k, v = take(group)
+        q, k, v = _taken(given, group)
         mask = group.mask if bias is None else _masked(bias(group, q), group)
         if k.shape[2] == 0:  # no keys at all, as in cross-attention to an empty source
             mixed = q.new_zeros(q.shape)
-        elif dropout > 0 and q.device.type == "cpu":  # torch takes these very steps there, with a dearer mask
-            scores = plain_scores(q, k, group, bias)
-            many = scores.numel() > MANY_SCORES
-            mixed = dropped_mix(scores, v, dropout) if many else drop(scores.softmax(-1), dropout) @ v
         else:
             causal = group.causal and bias is None
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
         if group.blind is not None:
             mixed = mixed.masked_fill(group.blind, 0.0)
         outputs.append(group.queries.give(mixed))
-        if watcher is not None:
-            watcher.add_attention(group, plain_scores(q, k, group, bias), bound)
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined if bound.order is None else joined.index_select(0, bound.order)
+
+
+def _taken(given: tuple[Tensor, ...], group: Group) -> tuple[Tensor, ...]:
+    """A group's queries, keys and values: (count, heads, length, head_width) each."""
+    if len(given) == 1:
+        return group.keys.rows(given[0]).permute(2, 0, 3, 1, 4).unbind(0)
+    queries, keys, values = given
+    return group.queries.take(queries), group.keys.take(keys), group.keys.take(values)
 
 
 def attend_slots(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -103,19 +96,12 @@ def plain_scores(q: Tensor, k: Tensor, group: Group, bias: Bias | None = None) -
     scores: Tensor = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
     if bias is not None:
         scores = scores + bias(group, q)
-    allowed = _allowed(group, q.device)
+    allowed = group.allowed(q.device)
     return scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
 
 
-def _allowed(group: Group, device: torch.device) -> Tensor | None:
-    if not group.causal:
-        return group.mask
-    length = group.queries.length
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
-
-
 def _masked(bias: Tensor, group: Group) -> Tensor:
-    allowed = _allowed(group, bias.device)
+    allowed = group.allowed(bias.device)
     return bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
 
 

@@ -53,6 +53,27 @@ class Rows:
         rows = padded.transpose(1, 2).reshape(self.count * self.length, padded.shape[1], padded.shape[3])
         return rows if self.kept is None else rows.index_select(0, self.kept)
 
+    def spread(self, packed: Tensor) -> Tensor:
+        """As `take`, with zeros in the holes."""
+        if self.kept is None:
+            return self.take(packed)
+        rows = packed.new_zeros(self.count * self.length, *packed.shape[1:])
+        rows.index_copy_(0, self.kept, packed.index_select(0, self._places))
+        return rows.view(self.count, self.length, *packed.shape[1:]).transpose(1, 2)
+
+    def put(self, packed: Tensor, padded: Tensor) -> None:
+        """Write what `take` would read: (count, heads, length, head_width) into (tokens, heads, head_width)."""
+        if self.start is not None:
+            self.rows(packed).copy_(padded.transpose(1, 2))
+        else:
+            packed.index_copy_(0, self._places, self.give(padded))
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """The packed row of each place that is no hole."""
+        assert self.index is not None
+        return self.index if self.kept is None else self.index.index_select(0, self.kept)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -64,6 +85,13 @@ class Group:
     mask: Tensor | None = None
     blind: Tensor | None = None  # queries that may see nothing: their output is zero
     causal: bool = False
+
+    def allowed(self, device: torch.device) -> Tensor | None:
+        """The mask, also where `causal` stands for one."""
+        if not self.causal:
+            return self.mask
+        length = self.queries.length
+        return torch.ones(length, length, dtype=torch.bool, device=device).tril()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@
     state = state.keep(sentences)                the others are finished
 
 Rows are sentences x beams, the rows of one sentence side by side; no row ever leaves its sentence. A state is passed
-in and returned, never kept on a module. Memory is reused: after a step only the state that it returned is good.
+in and returned, never kept on a module. Memory is reused: only the newest state is good. Sentences that are finished
+make room for the last of the others (`staying`), so that few have to be moved.
 
 Keys and values of past tokens lie in slots that are never moved when beams change places. Each step writes a slot for
 every row, and a mask says which slots a row descends from. Two beams of one sentence after three steps:
@@ -115,9 +116,8 @@ class KeyValueCache:
         return replace(self, mask=self.mask.flatten(0, 2).index_select(0, rows).view(self.mask.shape))
 
     def keep(self, sentences: Tensor) -> KeyValueCache:
-        kept = self.slots[..., : self.used, :].index_select(2, sentences)
         mask = None if self.mask is None else self.mask.index_select(0, sentences)
-        return KeyValueCache(self._moved(kept, room=self.slots.shape[4]), self.beams, self.steps, mask)
+        return KeyValueCache(kept_slots(self.slots, sentences, self.used), self.beams, self.steps, mask)
 
     def _moved(self, used: Tensor, room: int) -> Tensor:
         slots = used.new_empty(*used.shape[:4], room, used.shape[5])
@@ -155,7 +155,31 @@ class SourceKeys:
 
     def keep(self, sentences: Tensor) -> SourceKeys:
         lengths, longest = kept_lengths(self.lengths, sentences)
-        return SourceKeys(self.slots[..., :longest, :].index_select(2, sentences), lengths)
+        return SourceKeys(kept_slots(self.slots, sentences, longest)[..., :longest, :], lengths)
+
+
+def staying(alive: Tensor) -> Tensor:
+    """Numbers of sentences, rising, in an order in which few change places: the last ones fill the gaps."""
+    count = len(alive)
+    order, at_home = torch.arange(count, device=alive.device), alive < count
+    gaps = torch.ones_like(order, dtype=torch.bool)
+    gaps[alive[at_home]] = False
+    order[gaps] = alive[~at_home]
+    return order
+
+
+def kept_slots(slots: Tensor, sentences: Tensor, used: int) -> Tensor:
+    """The slots (layers, 2, sentences, heads, room, head_width) of these sentences, of which `used` hold something.
+
+    Who stays where it is, or comes from behind the last that stays, is moved within the same memory.
+    """
+    count = len(sentences)
+    moved = (sentences != torch.arange(count, device=sentences.device)).nonzero().squeeze(1)
+    origins = sentences[moved]
+    if bool((origins < count).any()):
+        return slots.index_select(2, sentences)
+    slots[:, :, moved, :, :used] = slots[:, :, origins, :, :used]
+    return slots[:, :, :count]
 
 
 def behind_sources(lengths: Sequence[int], longest: int, device: torch.device) -> Tensor | None:
