@@ -70,18 +70,30 @@ print(before, resident())
 )
 
 
-def sizes_of(lines: int) -> tuple[int, int]:
-    """Resident kB of `kinfolk embed` after so many short lines, and at the worst moment; the output is on disk."""
+def sizes_of(lines: int, words: list[str], header: str = "", name: str = "out.npy") -> tuple[int, int]:
+    """Resident kB of a command after so many short lines, and at the worst moment; the output is on disk."""
     with tempfile.TemporaryDirectory() as place:
-        source = Path(place) / "lines.txt"
+        source = Path(place) / ("rows.csv" if header else "lines.txt")
         # Numbers repeat, so that longer files have the same lines, not longer ones.
-        source.write_text("".join(f"line {number % SHORT} is short\n" for number in range(lines)))
-        command = [sys.executable, "-c", SIZES, "kinfolk", "embed", "--model", "demo", "--device", "cpu"]
-        command += ["--input", str(source), "--output", str(Path(place) / "vectors.npy")]
+        source.write_text(header + "".join(f"line {number % SHORT} is short\n" for number in range(lines)))
+        command = [sys.executable, "-c", SIZES, "kinfolk", *words, "--device", "cpu"]
+        command += ["--input", str(source), "--output", str(Path(place) / name)]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
         found = re.search(r"kB (\d+) (\d+)", ended.stderr)
         assert found is not None, ended.stderr
         return int(found[1]), int(found[2])
+
+
+def classifier(folder: Path) -> str:
+    """A model that has learned for one step, which predicts as fast as any other."""
+    rows = "[(f'text {number}', str(number % 2)) for number in range(20)]"
+    subprocess.run(
+        [sys.executable, "-c", f"import kinfolk; kinfolk.finetune('demo', {rows}, {str(folder)!r}, steps=1)"],
+        capture_output=True,
+        cwd=ROOT,
+        check=True,
+    )
+    return str(folder)
 
 
 def numbers_of(program: str) -> list[int]:
@@ -112,9 +124,16 @@ def within_size(sizes: tuple[int, int]) -> list[str]:
 
 def main() -> None:
     rows, lines = [], (SHORT, LONG)
-    for what, *sizes in zip(("resident", "peak"), *map(sizes_of, lines), strict=True):
-        pair = sizes[0], sizes[1]
-        rows += rows_of(f"`kinfolk embed`, {what} at {{:,}} lines", lines, pair, within_share(pair))
+    with tempfile.TemporaryDirectory() as place:
+        predicting = ["predict", "--model", classifier(Path(place) / "model")]
+        for verb, *given in (
+            ("embed", ["embed", "--model", "demo"]),
+            ("predict", predicting, "text\n", "out.csv"),
+        ):
+            found = [sizes_of(count, *given) for count in lines]
+            for what, *sizes in zip(("resident", "peak"), *found, strict=True):
+                pair = sizes[0], sizes[1]
+                rows += rows_of(f"`kinfolk {verb}`, {what} at {{:,}} lines", lines, pair, within_share(pair))
     streamed = tuple(numbers_of(STREAM.format(short=SHORT, lines=count))[0] for count in lines)
     told = "`model.embed` after `keep_few_kernels()`, resident at {:,} lines of a generator"
     rows += rows_of(told, lines, streamed, within_share(streamed))

@@ -91,3 +91,16 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
         assert (ended.code, ended.err.count("\n")) == (2, 1)
         assert told in ended.err, ended.err
     assert not (tmp_path / "run").exists()
+
+
+def test_settings_of_the_model_may_be_given_one_by_one(command: Command, table: Path, tmp_path: Path) -> None:
+    run = ["train-translator", "--output", tmp_path / "run", "--pairs", table, "--columns", "en,xx", "--steps", "1"]
+    twice = command(*run, "--set", "dropout=0.3", "--set", "norm=pre,dropout=0.1")
+    assert (twice.code, "dropout is given twice" in twice.err) == (2, True)
+    unsaid = command(*run, "--set", "nonsense", "--set", "norm=pre")
+    assert (unsaid.code, "write name=value" in unsaid.err) == (2, True)
+    small = ("width=16", "hidden=16,layers=1")
+    ended = command(*run, "--kind", "seq2seq", *(word for given in small for word in ("--set", given)))
+    assert ended.code == 0, ended.err
+    told = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert (told["width"], told["hidden"], told["layers"]) == (16, 16, 1)

@@ -135,7 +135,7 @@ def test_labels_come_with_their_probabilities_and_tuned_thresholds_are_kept(
         row = json.loads(line)
         said = model.classify(row["text"])
         assert said.labels == tuple(row["predicted_labels"].split("|") if row["predicted_labels"] else ())
-        chances = [float(chance) for chance in row["probabilities"].split("|") if chance]
+        chances = [float(chance) for chance in row["predicted_probabilities"].split("|") if chance]
         assert chances == pytest.approx([said.probabilities[label] for label in said.labels], rel=1e-4)
         limit = dict(zip(("salt", "sand"), limits, strict=True))
         assert all(chance >= limit[label] - 1e-6 for label, chance in zip(said.labels, chances, strict=True))
@@ -194,6 +194,7 @@ def test_options_are_heard(
         (("--class-weights", "salty=-1"), "the class weight of salty=-1.0 must be above 0"),
         (("--class-weights", "salty=nan"), "the class weight of salty=nan must be above 0"),
         (("--clip", "-1"), "clip=-1.0 must be above 0"),
+        (("--seed", str(2**64)), "seed=18446744073709551616 must be at most"),
         (("--rate", "inf"), "rate=inf must be above 0"),
         (("--weight-decay", "inf"), "weight_decay=inf must be 0 or more"),
         (("--epochs", "3", "--steps", "3"), "epochs and steps each say how long to train"),

@@ -16,7 +16,7 @@ from kinfolk.jobs.translate import TranslationWarning
 from kinfolk.jobs.translator import Translator
 from surroundings import Command
 
-SPOKEN = {"transformer": "T R AE0 N S F AO1 R M ER0", "Attention": "AH0 T EH1 N SH AH0 N", "": ""}
+SPOKEN = {"transformer": "T R AE0 N S F AO1 R M ER0", "Attention": "AH0 T EH1 N SH AH0 N", "": "", " ": ""}
 LONG = "pneumonoultramicroscopicsilicovolcanoconiosis"
 
 
@@ -48,6 +48,8 @@ def test_it_is_greedy_and_stops_after_twenty_wherever_it_goes(model: Translator,
 def test_the_command_speaks_too(command: Command) -> None:
     ended = command("translate", "--model", "g2p-en", "transformer", "--device", "cpu")
     assert (ended.code, ended.out, ended.err) == (0, f"{SPOKEN['transformer']}\n", "")
+    told = command("info", "g2p-en")
+    assert (told.code, "834,890" in told.out) == (0, True)
     assert command("embed", "--model", "g2p-en", "--input", "x", "--output", "y").code == 2
 
 

@@ -52,6 +52,10 @@ def test_it_learns_what_follows_and_says_so(colours: Path) -> None:
     model = kinfolk.load(colours, device="cpu")
     assert model.perplexity("red blue green gold") < 3 < 20 < model.perplexity("red green red green red green")
     report = (colours / "report.md").read_text()
+    judged = {entry["step"]: entry["metrics"]["perplexity"] for entry in log if "metrics" in entry}
+    assert f"| kept | step {min(judged, key=judged.__getitem__)} |" in report
+    assert "| batch | 8 lanes, 10 tokens of each |" in report
+    assert "batch size" not in report
     assert "| perplexity | " in report
     assert "What it writes" in report
     assert (colours / "loss.png").read_bytes().startswith(b"\x89PNG")
@@ -195,3 +199,18 @@ def test_a_model_that_guesses_no_next_token_says_so(tiny_bert: Path) -> None:
     for ask in (lambda: model.perplexity("a text"), lambda: model.generate("a text")):
         with pytest.raises(MissingHeadError, match="does not guess the next token"):
             ask()
+
+
+@pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
+def test_a_batch_is_its_lanes_and_nothing_else(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{name} has no meaning here"):
+        train(tmp_path / "run", **{name: 7})
+
+
+def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Path) -> None:
+    found = train(tmp_path / "run", vocabulary=None, vocabulary_kind="bpe", steps=1)
+    size = kinfolk.load(tmp_path / "run", device="cpu").tokenizer.vocabulary_size
+    assert f"{size} tokens" in found.corpus.vocabulary
+    assert size < 100
+    with pytest.raises(InputError, match=f"supports {size} pieces, not vocabulary=8000"):
+        train(tmp_path / "asked", vocabulary=8000, vocabulary_kind="bpe", steps=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 from pathlib import Path
 
@@ -162,3 +163,32 @@ def test_what_cannot_be_done_is_told_at_once(changes: dict[str, object], told: s
     with pytest.raises((InputError, ConfigError), match=told):
         kinfolk.train_translator(tmp_path / "run", **given)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
+
+
+def dates(count: int) -> list[tuple[str, str]]:
+    days = [datetime.date(1990, 1, 1) + datetime.timedelta(days=11 * number) for number in range(count)]
+    return [(f"{day:%B} {day.day}, {day.year}", day.isoformat()) for day in days]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "byte_bpe", "words"])
+def test_nothing_is_about_languages_and_the_vocabulary_is_as_large_as_the_pairs_support(
+    kind: str, tmp_path: Path
+) -> None:
+    given = {"pairs": dates(400), "dev": dates(20), "vocabulary": None, "vocabulary_kind": kind, "steps": 1}
+    found = train(tmp_path / "run", "seq2seq", **given)
+    model = kinfolk.load(tmp_path / "run", device="cpu")
+    assert model.tokenizer.source_size < 8_000
+    assert f"{model.tokenizer.source_size:,} pieces" in found.survey.vocabulary
+    assert model.tokenizer.unknown_id not in model.tokenizer.encode_source("May 5, 1999")
+
+
+@pytest.mark.parametrize("dev", [[("salt " * 600, "sel")], [("\u200b", "sel")]], ids=["too long", "silent"])
+def test_a_dev_set_of_which_nothing_is_left_is_refused(dev: list[tuple[str, str]], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none of the 1 dev pairs can be judged"):
+        train(tmp_path / "run", "transformer", dev=dev, steps=2)
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_width_that_only_a_perceptron_has_is_refused_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="score_width is the width of a perceptron; the score is bilinear"):
+        train(tmp_path / "run", changes={**SIZES["attention"], "score_width": 64}, steps=1)

@@ -58,6 +58,23 @@ def test_order_is_kept_and_blank_texts_stay_empty(model: Translator, monkeypatch
     assert model.translate("") == ""
 
 
+def test_texts_are_ranked_by_the_penalty_and_the_rule_that_are_asked_for(model: Translator) -> None:
+    for kind, base in (("gnmt", lambda tokens: (5 + tokens) / 6), ("power", lambda tokens: tokens)):
+        for option in model.translate("salt moon star", best=3, length_penalty=1.5, penalty=kind):  # type: ignore
+            tokens = len(model.tokenizer.encode_target(option.text))
+            assert option.score == pytest.approx(option.log_probability / base(tokens) ** 1.5)
+    rules = {stop: model.translate_settings(stop=stop).search.stop for stop in ("exact", "present", "full")}
+    assert list(rules) == list(rules.values())
+    for wrong in (
+        {"penalty": "length"},
+        {"stop": "soon"},
+        {"penalty": "power", "beam": 1},
+        {"stop": "full", "seed": 1},
+    ):
+        with pytest.raises(InputError):
+            model.translate("salt", **wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
 def test_neighbours_do_not_matter(untrained: Translator) -> None:
     together = untrained.translate(SOURCES, best=3, max_length=9)

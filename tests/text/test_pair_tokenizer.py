@@ -9,7 +9,7 @@ from marian_folders import SOURCE, TARGET, marian_folder
 from small_tokenizers import small
 
 from kinfolk.errors import TokenizerError
-from kinfolk.text.learn import learn
+from kinfolk.text.learn import KINDS, learn
 from kinfolk.text.pairs import PairTokenizer, learn_pair, load_pair
 
 SIZES = {("bpe", True): 200, ("unigram", True): 110, ("byte_bpe", True): 320}
@@ -50,11 +50,16 @@ def test_special_tokens_spelled_in_a_text_are_not_obeyed():
     assert tokenizer.begin_id not in ids
 
 
-def test_blank_sources_are_empty_and_offsets_fit():
-    tokenizer = learn_pair("bpe", SOURCE, TARGET, 200)
+@pytest.mark.parametrize("kind", KINDS)
+def test_blank_sources_are_empty_whatever_the_vocabulary(kind: str):
+    tokenizer = learn_pair(kind, SOURCE, TARGET, 8_000, at_most=True)
     for text in ("", " ", "\t\n"):
         assert tokenizer.encode_source(text) == tokenizer.source_offsets(text) == []
-        assert tokenizer.encode_target(text) == [tokenizer.end_id]
+        assert tokenizer.encode_target(text)[-1] == tokenizer.end_id
+
+
+def test_offsets_fit():
+    tokenizer = learn_pair("bpe", SOURCE, TARGET, 200)
     text = "The  river carried"
     offsets = tokenizer.source_offsets(text)
     assert len(offsets) == len(tokenizer.encode_source(text))

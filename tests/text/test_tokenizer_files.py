@@ -159,3 +159,10 @@ def test_what_is_missing_is_named(tmp_path: Path):
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(TokenizerError, match="not UTF-8"):
         Tokenizer.load(tmp_path)
+
+
+def test_many_texts_may_come_one_by_one():
+    tokenizer = small("wordpiece")
+    for texts in ([], ["one text"], ["one", "two"], ["a" * 200_000]):
+        found = tokenizer.encode_many(text for text in texts)  # type: ignore[arg-type]
+        assert [encoding.ids for encoding in found] == [tokenizer.encode(text).ids for text in texts]

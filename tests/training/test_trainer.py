@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from statistics import stdev
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,11 @@ from small_runs import examples, settings, train, weights
 
 import kinfolk
 from kinfolk.checkpoints.tensors import SafetensorsFile
-from kinfolk.errors import FolderError, StopSignalError, TrainingError
+from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError
 from kinfolk.jobs.finetune import finetune
 from kinfolk.jobs.job import Watcher
 from kinfolk.training.optimiser import OptimiserSettings, build_optimiser
+from kinfolk.training.settings import TrainSettings
 
 
 def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:
@@ -129,3 +131,18 @@ def test_several_seeds_give_a_mean_and_a_deviation(tiny_bert: Path, tmp_path: Pa
     assert mean == pytest.approx(sum(reached) / 3)
     assert deviation == pytest.approx(stdev(reached))
     assert found.metrics["accuracy"] == max(reached)
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ({"betas": (0.9, 1.5)}, "betas=1.5 must be two shares from 0 up to 1"),
+        ({"betas": 0.9}, "betas=0.9 must be two shares"),
+        ({"betas": (0.9,)}, r"betas=\(0.9,\) must be two shares"),
+        ({"epsilon": -1.0}, "epsilon=-1.0 must be above 0"),
+        ({"seed": 2**64}, "seed=18446744073709551616 must be at most"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(named: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        TrainSettings().but(**named)

@@ -36,8 +36,8 @@ def info(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Show all families, the models of one, or the sizes of a model. Nothing is downloaded."""
-    from kinfolk.jobs.find import DEMO, find_model
-    from kinfolk.jobs.info import as_json, describe_folder, describe_name, relatives
+    from kinfolk.jobs.find import DEMO, G2P, find_model
+    from kinfolk.jobs.info import as_json, describe_folder, describe_g2p, describe_name, relatives
 
     if name is None:
         family = relatives()
@@ -47,8 +47,9 @@ def info(
             print_table(("family", "paper", "idea"), tree(family))
             say("kinfolk info bert: the models of a family")
         return
-    if name == DEMO or is_folder(name):
-        folder = describe_folder(find_model(name), allow_pickle)
+    if name in (DEMO, G2P) or is_folder(name):
+        own = name == G2P and not is_folder(name)
+        folder = describe_g2p() if own else describe_folder(find_model(name), allow_pickle)
         print_json(as_json(folder)) if json else show_folder(folder)
     elif "/" in name:
         raise FolderError(f"{name}: no such folder; published models are told by a plain name, as bert-base-uncased is")

@@ -48,7 +48,8 @@ def pretrain(
     ] = None,
     size: Annotated[str, typer.Option("--size", help="small, medium or large.")] = "small",
     changes: Annotated[
-        str | None, typer.Option("--set", help="Settings of the model that differ from its size: width=320,tied=true.")
+        list[str] | None,
+        typer.Option("--set", help="Settings of the model that differ from its size: width=320,tied=true."),
     ] = None,
     vocabulary: Annotated[
         int | None, typer.Option("--vocabulary", help="Number of tokens to learn.  [default: 8000]")

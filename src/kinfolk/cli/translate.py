@@ -70,7 +70,7 @@ def train_translator(
     kind: Annotated[str, typer.Option("--kind", help="transformer, attention or seq2seq.")] = "transformer",
     size: Annotated[str, typer.Option("--size", help="tiny (transformer), small, base, big (transformer).")] = "small",
     changes: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option("--set", help="Settings of the model that differ from its size: dropout=0.3,encoder_layers=4."),
     ] = None,
     vocabulary: Annotated[
@@ -175,13 +175,15 @@ def both(first: str, one: Path | None, second: str, other: Path | None) -> tuple
     return one, other
 
 
-def parse_changes(given: str | None) -> dict[str, Any]:
+def parse_changes(given: list[str] | None) -> dict[str, Any]:
     """`dropout=0.3,norm=pre` as settings: numbers, true and false as JSON has them, all else as text."""
     found: dict[str, Any] = {}
-    for part in (given or "").split(",") if given else []:
+    for part in ",".join(given).split(",") if given else []:
         name, sign, value = (side.strip() for side in part.partition("="))
         if not name or not sign or not value:
             raise typer.BadParameter("write name=value with commas between them", param_hint="--set")
+        if name in found:
+            raise typer.BadParameter(f"{name} is given twice", param_hint="--set")
         try:
             found[name] = json_module.loads(value)
         except ValueError:
@@ -220,7 +222,14 @@ def translate(
         int | None, typer.Option("--beam", help="Texts looked at side by side; 1 is greedy.  [default: 4]", min=1)
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option("--length-penalty", help="How much longer texts are favoured.  [default: 0.6]")
+        float | None,
+        typer.Option("--length-penalty", help="How much longer texts are favoured.  [default: the model's, or 0.6]"),
+    ] = None,
+    penalty: Annotated[
+        str | None, typer.Option("--penalty", help="gnmt: ((5+n)/6)^x, or power: n^x.  [default: gnmt, Marian's power]")
+    ] = None,
+    stop: Annotated[
+        str | None, typer.Option("--stop", help="exact, present or full.  [default: exact, Marian's as it says]")
     ] = None,
     best: Annotated[int, typer.Option("--best", help="How many translations of each text.", min=1)] = 1,
     temperature: Annotated[
@@ -246,7 +255,8 @@ def translate(
     if column is not None and source is None:
         raise typer.BadParameter("has no meaning without --input", param_hint="--column")
     translator = open_translator(model, device, allow_pickle)
-    sought = {"beam": beam, "length_penalty": length_penalty, "best": best, "max_length": max_length}
+    sought: dict[str, Any] = {"beam": beam, "length_penalty": length_penalty, "penalty": penalty, "stop": stop}
+    sought |= {"best": best, "max_length": max_length}
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     settings = translator.translate_settings(**sought, **drawn, copy_unknown=copy_unknown)
     if output is not None and source is not None:

@@ -29,6 +29,9 @@ MOST_CONFUSIONS = 20
 LONGEST_SETTING = 400
 
 
+Rows = list[tuple[str, object]]  # of a table: a name and what it is
+
+
 @dataclass(frozen=True)
 class Account:
     """What there is to tell of a fine-tuned model."""
@@ -74,7 +77,7 @@ def training_told(account: Account) -> str:
     steps = sum(entries[-1]["step"] for entries in account.logs.values() if entries)
     best = best_entry(account.logs[account.best])
     took = "" if account.seconds is None else f", {account.seconds / 60:.1f} minutes"
-    rows: list[tuple[str, object]] = [
+    rows: Rows = [
         ("training data", f"{survey.examples:,} examples ({account.train})"),
         ("dev data", f"{survey.dev_examples:,} examples ({account.dev})" if survey.dev_examples else "none"),
         ("steps", f"{steps:,}{took}" + (" in all" if len(seeds) > 1 else "")),
@@ -82,17 +85,31 @@ def training_told(account: Account) -> str:
         *([("kept", f"seed {account.best}, step {best['step']:,}")] if best else []),
         *settings_told(account.settings).items(),
         *_task_told(account.task).items(),
-        ("machine", machine_told(account.model.device)),
-        ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
-        ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
+        *made_on(account.model.device),
     ]
     return table(("", ""), rows, LONGEST_SETTING)
 
 
-def steps_told(trained: Trained) -> str:
-    """How many steps a run took, and how long."""
+def run_told(trained: Trained, seed: int, settings: Mapping[str, str], device: torch.device) -> Rows:
+    """Rows on a run of one seed: how many steps it took and how long, which of them was kept, settings, machine."""
+    best = best_entry(trained.log)
     took = "" if trained.seconds is None else f", {trained.seconds / 60:.1f} minutes"
-    return f"{trained.log[-1]['step'] if trained.log else 0:,}{took}"
+    return [
+        ("steps", f"{trained.log[-1]['step'] if trained.log else 0:,}{took}"),
+        ("seed", seed),
+        *([("kept", f"step {best['step']:,}")] if best else []),
+        *settings.items(),
+        *made_on(device),
+    ]
+
+
+def made_on(device: torch.device) -> Rows:
+    """Rows on the machine, the versions and the date."""
+    return [
+        ("machine", _machine_told(device)),
+        ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
+        ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
+    ]
 
 
 def draw_loss(folder: Path, seed: int, log: Entries) -> list[str]:
@@ -123,7 +140,7 @@ def _task_told(task: Task) -> dict[str, str]:
     return {"class weights": told} if told else {}
 
 
-def machine_told(device: torch.device) -> str:
+def _machine_told(device: torch.device) -> str:
     """What it ran on; no name by which the machine is known to others."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)

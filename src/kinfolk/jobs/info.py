@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.checkpoints.folder import read_checkpoint
+from kinfolk.checkpoints.g2p import G2P, read_g2p
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
 from kinfolk.checkpoints.text_to_text import is_text_to_text, read_text_to_text
@@ -187,6 +188,12 @@ def describe_folder(folder: Path, allow_pickle: bool = False) -> FolderInfo | Te
         recipe=read_recipe(folder),
         manifest=manifest_state(folder),
     )
+
+
+def describe_g2p() -> TextToTextFolderInfo:
+    """The letters-to-phonemes model of the package g2p-en, which is a file and no folder."""
+    found = describe_text_to_text(*read_g2p(G2P.path()))
+    return TextToTextFolderInfo(**dataclasses.asdict(found), folder=str(G2P.path()), manifest="none")
 
 
 def manifest_state(folder: Path) -> str:

@@ -12,7 +12,7 @@ import torch
 from kinfolk.data.batching import chunks
 from kinfolk.errors import InputError, MissingHeadError, require_texts, whole_number
 from kinfolk.generate.sampling import Sampling, sample
-from kinfolk.generate.search import Beam
+from kinfolk.generate.search import Beam, Penalty
 from kinfolk.generate.search import beam as beam_search
 from kinfolk.generate.writing import Request, Rules
 from kinfolk.jobs.manner import MOST_BEAMS, MOST_LENGTH
@@ -99,5 +99,7 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
 def _written(writer: Any, request: Request, settings: WriteSettings, numbers: range) -> list[list[int]]:
     with torch.inference_mode():
         if settings.beam is not None:
-            return [options[0].ids for options in beam_search(writer, request, Beam(settings.beam))]
+            return [
+                options[0].ids for options in beam_search(writer, request, Beam(settings.beam, penalty=Penalty(0.0)))
+            ]
         return [text.ids for text in sample(writer, request, settings.sampling, list(numbers))]

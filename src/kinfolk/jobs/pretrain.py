@@ -46,6 +46,7 @@ USUAL: dict[str, Any] = {
     "clip": 1.0,
     "evaluations": 10,
 }
+UNREAD = {"batch_size", "batch_tokens"}
 # One token ends a text and stands before the first one, so that a text is read as training read it.
 ROLES = {**dict.fromkeys(("bos", "cls", "eos", "sep"), "</s>"), "pad": "<pad>", "unk": "<unk>"}
 HELD = 20  # without a dev file, one line in so many at the end of the corpus is held out
@@ -116,17 +117,19 @@ def pretrain(
     `kind` is lstm, gru, rnn or deck_gru. `corpus` and `dev` are files of lines (or tables with a `column`), or lists of
     texts; without `dev` the last twentieth of the lines is held out. `size` is small, medium or large, `changes` are
     settings that differ from it, as in `{"width": 320, "tied": True}`. `vocabulary` is the number of tokens to learn
-    (8,000; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased unless `lowercase` says otherwise; a
-    `tokenizer` that was learned before may take their place. The corpus is read in `lanes`, `length` tokens
-    of each in a step, and what a lane remembers is carried to the next. How to train is said by name, as in
-    `minutes=45, rate=1e-3` (all names: TrainSettings and OptimiserSettings). The same call on the same folder goes on
-    where it stopped.
+    (8,000 or as many as the corpus has; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased unless
+    `lowercase` says otherwise; a `tokenizer` that was learned before may take their place. The corpus is read in
+    `lanes`, `length` tokens of each in a step, and what a lane remembers is carried to the next. How to train is said
+    by name, as in `minutes=45, rate=1e-3` (all names: TrainSettings and OptimiserSettings). The same call on the same
+    folder goes on where it stopped.
     """
     here, output, place = world(), Path(output), pick_device(device)
     choose("kind", kind, KINDS)
     choose("size", size, SIZES)
     watcher = watcher if watcher is not None and here.leads else PretrainWatcher()
     refuse_two_lengths(training)
+    for name in UNREAD & training.keys():
+        raise InputError(f"{name} has no meaning here: a step reads `length` tokens of each of the `lanes`")
     settings = TrainSettings().but(**(USUAL | training))
     refuse_finished(output)
     asked = (vocabulary, vocabulary_kind, lowercase)
@@ -145,7 +148,7 @@ def pretrain(
     encoder = Encoder(as_encoder(model), words)
 
     def keep() -> list[str]:
-        account = PretrainAccount(output.resolve().name, encoder, str(found), metrics, settings, trained)
+        account = PretrainAccount(output.resolve().name, encoder, str(found), metrics, settings, work.lanes, trained)
         told = write_pretrain_report(output, account, notes)
         encoder.save(output / "model", pretrain_card(account))
         Run(output).drop_checkpoints()
@@ -156,9 +159,9 @@ def pretrain(
 
 
 def _learn(texts: list[str], size: int | None, kind: str | None, lowercase: bool | None) -> Tokenizer:
-    """A vocabulary of the usual size and kind, unless another is asked for."""
+    """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size."""
     with in_the_users_words():
-        return learn(kind or KIND, texts, SIZE if size is None else size, bool(lowercase), ROLES)
+        return learn(kind or KIND, texts, SIZE if size is None else size, bool(lowercase), ROLES, at_most=size is None)
 
 
 def _texts(corpus: Source, dev: Source | None, column: str | None) -> tuple[list[str], list[str]]:

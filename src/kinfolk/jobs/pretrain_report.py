@@ -6,20 +6,16 @@ loss.png    loss, perplexity and learning rate over the steps
 
 from __future__ import annotations
 
-import datetime
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from kinfolk import __version__
 from kinfolk.files import write_bytes
-from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, settings_told, steps_told
+from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, run_told, settings_told
+from kinfolk.jobs.info import sizes_of
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.markdown import escaped, indented, page, table
-from kinfolk.training.entries import best_entry
+from kinfolk.objectives.next_token import Lanes
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Trained
 
@@ -36,6 +32,7 @@ class PretrainAccount:
     corpus: str
     metrics: Mapping[str, float]
     settings: TrainSettings
+    lanes: Lanes
     trained: Trained
 
 
@@ -65,15 +62,12 @@ def _metrics_told(account: PretrainAccount) -> str:
 
 
 def _training_told(account: PretrainAccount) -> str:
-    best = best_entry(account.trained.log)
+    shape = sizes_of(account.encoder.model.config)
+    batch = {"batch": f"{account.lanes.lanes:,} lanes, {account.lanes.length:,} tokens of each"}
+    settings = {name: told for name, told in settings_told(account.settings).items() if not name.startswith("batch")}
     rows: list[tuple[str, object]] = [
-        ("steps", steps_told(account.trained)),
-        ("seed", account.settings.seed),
-        *([("kept", f"step {best['step']:,}")] if best else []),
-        *settings_told(account.settings).items(),
-        ("machine", machine_told(account.encoder.device)),
-        ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
-        ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
+        ("model", f"{shape.layers} layers, width {shape.width:,}, {shape.vocabulary:,} tokens"),
+        *run_told(account.trained, account.settings.seed, batch | settings, account.encoder.device),
     ]
     return table(("", ""), rows, LONGEST_SETTING)
 

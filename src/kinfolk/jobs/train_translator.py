@@ -109,11 +109,11 @@ def train_translator(
     two files with a line for each (`source`, `target`), or in a list. `dev` is a file, a list, or a tuple of two files;
     without it 2,000 pairs or a tenth are held out, no source on both sides; an empty list holds nothing out, and the
     last weights are kept. `kind` is transformer, attention or seq2seq; `changes` are settings of the model that differ
-    from its `size`, as in `{"dropout": 0.3}`. `vocabulary` is the number of pieces (8,000; `vocabulary_kind`: bpe,
-    unigram, byte_bpe, wordpiece, words) that both sides share, or with `joint=False` of each; a `tokenizer` that was
-    learned before may take their place. `init_decoder` starts a recurrent decoder as a language model, whose shape it
-    then has: the model's folder, whose vocabulary the target has then, while the source learns its own, or the model,
-    with a tokenizer for both sides.
+    from its `size`, as in `{"dropout": 0.3}`. `vocabulary` is the number of pieces (8,000 or as many as the pairs have;
+    `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words) that both sides share, or with `joint=False` of each; a
+    `tokenizer` that was learned before may take their place. `init_decoder` starts a recurrent decoder as a language
+    model, whose shape it then has: the model's folder, whose vocabulary the target has then, while the source learns
+    its own, or the model, with a tokenizer for both sides.
     With `scheduled_sampling` the model reads its own guesses instead of the true target while it learns: at most with
     that chance, which rises by `sampling_schedule` (linear, sigmoid, constant). They are guessed in a pass of their own
     that reads the truth (`sampling_way="passes"`) or, by recurrent models, token by token ("steps"): there 1 and
@@ -137,8 +137,6 @@ def train_translator(
     _check_words(tokenizer, start, (vocabulary, vocabulary_kind, joint))
     train = _training_source(pairs, source, target)
     learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
-    if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
-        settings = dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
     target_words = None if start is None else start.words
     words = tokenizer or _learn(learned, vocabulary, vocabulary_kind, joint, target_words)
     config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
@@ -147,6 +145,13 @@ def train_translator(
     material, judged = (pair_items(side, words, config.context) for side in (learned, held))
     weights = count_text_to_text(family, config), 0 if start is None else start.weights
     found = survey_pairs(material, judged, words, family.title, weights)
+    if held and not judged.items:
+        raise InputError(
+            f"none of the {len(held):,} dev pairs can be judged: they are longer than the model's {config.context:,} "
+            "tokens or have nothing to read; bring others, or in Python dev=[] to hold nothing out"
+        )
+    if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
+        settings = dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
     watcher.before(found)
     run = TranslationRun(family, config, words, material, judged, settings, label_smoothing, sampling, start, place)
     result = run.train(output, watcher.step)
@@ -235,13 +240,16 @@ def _check_words(
 def _learn(
     learned: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None, target: Tokenizer | None
 ) -> PairTokenizer:
-    """A vocabulary of the usual size and kind, unless another is asked for; `target` is there already."""
+    """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size.
+
+    `target` is there already.
+    """
     sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
-    chosen = KIND if kind is None else kind, SIZE if size is None else size
+    chosen, wanted, at_most = KIND if kind is None else kind, SIZE if size is None else size, size is None
     with in_the_users_words():
         if target is not None:
-            return PairTokenizer(learn(chosen[0], sources, chosen[1], False, ROLES), target)
-        return learn_pair(chosen[0], sources, targets, chosen[1], joint is not False)
+            return PairTokenizer(learn(chosen, sources, wanted, False, ROLES, at_most), target)
+        return learn_pair(chosen, sources, targets, wanted, joint is not False, at_most=at_most)
 
 
 def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:

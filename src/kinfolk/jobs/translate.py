@@ -65,6 +65,8 @@ class TranslateSettings:
         seed: int | None = None,
         max_length: int | None = None,
         copy_unknown: bool = False,
+        penalty: str | None = None,
+        stop: str | None = None,
     ) -> TranslateSettings:
         """From what a user says; what is not said is as the model is used to. Any sampling option asks for sampling."""
         for name, number, most in (
@@ -82,10 +84,12 @@ class TranslateSettings:
                 "a text that is drawn at random has no beam and no second best; draw again with another seed"
             )
         beams = max(manner.beams, best) if beam is None else beam
-        if length_penalty is not None and (sampling is not None or beams == 1):
-            raise InputError("length_penalty ranks the texts of a beam; a greedy or drawn text has no rivals")
+        ranking = {"length_penalty": length_penalty, "penalty": penalty, "stop": stop}
+        for name, value in ranking.items():
+            if value is not None and (sampling is not None or beams == 1):
+                raise InputError(f"{name} is about the texts of a beam; a greedy or drawn text has no rivals")
         alpha = manner.penalty.alpha if length_penalty is None else length_penalty
-        search = Beam(beams, best, Penalty(alpha, manner.penalty.kind), manner.stop)
+        search = Beam(beams, best, Penalty(alpha, penalty or manner.penalty.kind), stop or manner.stop)
         return cls(search, sampling, max_length or manner.longest, copy_unknown)
 
     @property

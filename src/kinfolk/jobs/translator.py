@@ -83,17 +83,22 @@ class Translator:
         seed: int | None = None,
         max_length: int | None = None,
         copy_unknown: bool = False,
+        penalty: str | None = None,
+        stop: str | None = None,
     ) -> str | list[str] | list[Translation] | list[list[Translation]]:
         """The translation of a text: a string for a string, a list for a list or generator. Blank texts stay empty.
 
-        `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` how
-        much longer ones are favoured; they are as a folder's generation_config.json says, without one 4 and 0.6.
+        `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` (alpha)
+        how much longer ones are favoured: a text of n tokens has its log-probability divided by ((5 + n) / 6)^alpha
+        (`penalty="gnmt"`) or n^alpha ("power"). A search ends when nothing better can come (`stop="exact"`), when the
+        best open text is no better as it stands ("present"), or with as many texts as beams ("full"). Unsaid they are
+        4, 0.6, gnmt and exact; for Marian folders as their generation settings say, else 4, 1.0, power and present.
         With `best` above 1 that many `Translation`s with scores are returned for each text, best first. `temperature`,
         `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the greatest number of tokens.
         `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.
         """
         drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        sought = {"beam": beam, "length_penalty": length_penalty, "best": best}
+        sought = {"beam": beam, "length_penalty": length_penalty, "best": best, "penalty": penalty, "stop": stop}
         settings = self.translate_settings(**sought, **drawn, max_length=max_length, copy_unknown=copy_unknown)
         single = isinstance(texts, str)
         if not isinstance(texts, Iterable):

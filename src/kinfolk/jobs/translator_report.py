@@ -9,23 +9,17 @@ not.
 
 from __future__ import annotations
 
-import datetime
-import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from kinfolk import __version__
 from kinfolk.files import write_bytes
-from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, machine_told, settings_told, steps_told
+from kinfolk.jobs.account import LONGEST_SETTING, draw_loss, run_told, settings_told
 from kinfolk.jobs.decoder_start import DecoderStart
 from kinfolk.jobs.markdown import escaped, indented, page, plain, table
 from kinfolk.jobs.pair_items import PairSurvey
 from kinfolk.jobs.translation_run import TranslationResult
 from kinfolk.objectives.scheduled_translation import SamplingPlan
-from kinfolk.training.entries import best_entry
 from kinfolk.training.settings import TrainSettings
 
 SHOWN_SAMPLES = 20
@@ -92,33 +86,23 @@ def _samples_told(account: TranslatorAccount) -> str:
 
 def _training_told(account: TranslatorAccount) -> str:
     result, survey = account.result, account.survey
-    best = best_entry(result.trained.log)
+    settings = {"label smoothing": f"{account.smoothing:g}", **_manner_told(account), **settings_told(account.settings)}
     rows: list[tuple[str, object]] = [
         ("training data", f"{survey.pairs:,} pairs ({account.train})"),
         ("dev data", f"{survey.dev_pairs:,} pairs ({account.dev})" if survey.dev_pairs else "none"),
         ("vocabulary", survey.vocabulary),
         ("model", f"{survey.model}, {survey.parameters:,} weights"),
-        ("steps", steps_told(result.trained)),
-        ("seed", account.settings.seed),
-        *([("kept", f"step {best['step']:,}")] if best else []),
-        ("label smoothing", f"{account.smoothing:g}"),
-        *_manner_told(account),
-        *settings_told(account.settings).items(),
-        ("machine", machine_told(result.translator.device)),
-        ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
-        ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
+        *run_told(result.trained, account.settings.seed, settings, result.translator.device),
     ]
     return table(("", ""), rows, LONGEST_SETTING)
 
 
-def _manner_told(account: TranslatorAccount) -> list[tuple[str, object]]:
+def _manner_told(account: TranslatorAccount) -> dict[str, str]:
     """What the decoder read while it learned, and where it began, if either was not as usual."""
     plan = account.sampling
     sampled = f"at most {plan.most:g}, {plan.schedule}, in {plan.way}"
-    return [
-        *([("own guesses read", sampled)] if plan.most else []),
-        *([("decoder begun as", account.start.name)] if account.start is not None else []),
-    ]
+    told = {"own guesses read": sampled} if plan.most else {}
+    return told if account.start is None else told | {"decoder begun as": account.start.name}
 
 
 def translator_card(account: TranslatorAccount) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -32,34 +31,6 @@ def survivors(shape: Sequence[int], p: float) -> Tensor:
     bits = torch.empty(-(-count // LANES), dtype=torch.int64).random_(-(2**63), None)
     kept = bits.view(torch.int16)[:count] >= LOWEST + round(p * STEPS)
     return kept.view(*shape)
-
-
-def dropped_mix(scores: Tensor, values: Tensor, p: float) -> Tensor:
-    """dropout(softmax(scores)) values: (…, m, n), (…, n, width) -> (…, m, width), on the CPU, for scores that are many.
-
-    Of each place one number and one byte are kept for the gradient; written out it would be three numbers.
-    """
-    found: Tensor = _DroppedMix.apply(scores, values, p)  # type: ignore[no-untyped-call]
-    return found
-
-
-class _DroppedMix(torch.autograd.Function):
-    """The gradient of y = softmax(s) is ds = y * (dy - sum(y * dy))."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, values: Tensor, p: float) -> Tensor:
-        shares, kept = scores.softmax(-1), survivors(scores.shape, p)
-        ctx.save_for_backward(shares, kept, values)
-        ctx.growth = 1 / (1 - p)
-        return (kept.to(shares.dtype).mul_(shares) @ values).mul_(ctx.growth)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        shares, kept, values = ctx.saved_tensors
-        gradient, mask = gradients[0] * ctx.growth, kept.to(shares.dtype)
-        of_shares = (gradient @ values.transpose(-1, -2)).mul_(mask)
-        of_values = mask.mul_(shares).transpose(-1, -2) @ gradient
-        return torch._softmax_backward_data(of_shares, shares, -1, shares.dtype), of_values, None
 
 
 class Dropout(nn.Module):

@@ -47,8 +47,9 @@ def learn(
     vocabulary_size: int,
     lowercase: bool | None = None,
     specials: dict[str, str] | None = None,
+    at_most: bool = False,
 ) -> Tokenizer:
-    """A tokenizer with exactly `vocabulary_size` ids, learned from texts.
+    """A tokenizer with exactly `vocabulary_size` ids, learned from texts; `at_most` so many, if they support no more.
 
     `lowercase` is on unless said otherwise, except for byte_bpe. `specials` maps roles (cls, sep, pad, unk, mask, bos,
     eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
@@ -64,12 +65,14 @@ def learn(
     lower = not byte_level if lowercase is None else lowercase
     with closing(_Corpus(texts)) as corpus:
         if kind == "unigram":
-            model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names)
+            model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names, at_most)
         elif kind == "words":
             model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
         else:
             parts = _parts(kind, lower)
             model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
+        if not (at_most and len(names) < len(model["vocab"]) <= vocabulary_size):
+            _check_size(len(model["vocab"]), vocabulary_size, corpus.count)
     return Tokenizer(documents.assemble(model, parts, recipe, {}, f"learned {kind}"))
 
 
@@ -180,7 +183,6 @@ def _merged(
         trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=names, initial_alphabet=alphabet, **common)
     _train(library, corpus, trainer)
     learned: dict[str, Any] = json.loads(library.to_str())["model"]
-    _check_size(len(learned["vocab"]), size, corpus.count)
     return learned
 
 
@@ -201,7 +203,6 @@ def _words(
     if corpus.fault:
         raise corpus.fault
     ordered = sorted(counts.keys() - set(names), key=lambda word: (-counts[word], word))
-    _check_size(min(len(names) + len(ordered), size), size, corpus.count)
     tokens = {word: number for number, word in enumerate([*names, *ordered[: size - len(names)]])}
     normalizer = {"type": "Lowercase"} if lowercase else None
     parts = {"normalizer": normalizer, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None}
@@ -209,7 +210,7 @@ def _words(
 
 
 def _unigram(
-    corpus: _Corpus, size: int, lowercase: bool, recipe: Recipe, names: list[str]
+    corpus: _Corpus, size: int, lowercase: bool, recipe: Recipe, names: list[str], at_most: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A model of likely pieces, learned by sentencepiece."""
     unknown = recipe.roles["unk"]
@@ -219,6 +220,7 @@ def _unigram(
             sentence_iterator=corpus.lines(),
             model_writer=written,
             vocab_size=size,
+            hard_vocab_limit=not at_most,
             character_coverage=0.9999,
             normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
             unk_id=names.index(unknown),
@@ -236,7 +238,6 @@ def _unigram(
     if corpus.fault:
         raise corpus.fault
     found = parse_spiece(written.getvalue(), "learned unigram")
-    _check_size(len(found.pieces), size, corpus.count)
     tokens = {piece.text: number for number, piece in enumerate(found.pieces)}
     return documents.spiece_model(found, tokens), documents.spiece_parts(found, recipe, {})
 

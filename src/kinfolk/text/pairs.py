@@ -111,7 +111,7 @@ class PairTokenizer:
 
     def encode_source(self, text: str) -> list[int]:
         """The ids of a text to translate, the end included; a blank text has none."""
-        ids = _content(self.source, text)
+        ids = _content(self.source, text) if text.strip() else []
         return [*ids, self._source_end] if ids else []
 
     def encode_target(self, text: str) -> list[int]:
@@ -120,7 +120,7 @@ class PairTokenizer:
 
     def source_offsets(self, text: str) -> list[Offset]:
         """Characters (start, end) of each token of `encode_source(text)`; the end is an empty place after the text."""
-        offsets = self.source.encode(text, specials=False).offsets
+        offsets = self.source.encode(text, specials=False).offsets if text.strip() else []
         return [*offsets, (len(text), len(text))] if offsets else []
 
     def target_offsets(self, text: str) -> list[Offset]:
@@ -139,13 +139,14 @@ def learn_pair(
     vocabulary_size: int,
     joint: bool = True,
     lowercase: bool = False,
+    at_most: bool = False,
 ) -> PairTokenizer:
     """Learn a vocabulary of both languages together, or with joint=False one of that size for each.
 
-    `kind` is one of learn's: bpe, unigram, byte_bpe, wordpiece or words.
+    `kind` is one of learn's: bpe, unigram, byte_bpe, wordpiece or words. `at_most` is learn's too.
     """
     corpora = [itertools.chain(source_texts, target_texts)] if joint else [source_texts, target_texts]
-    return PairTokenizer(*(learn(kind, texts, vocabulary_size, lowercase, ROLES) for texts in corpora))
+    return PairTokenizer(*(learn(kind, texts, vocabulary_size, lowercase, ROLES, at_most) for texts in corpora))
 
 
 def load_pair(path: str | Path) -> TranslationTokenizer:

@@ -179,7 +179,7 @@ class Tokenizer:
             raise InputError("encode_many takes a list of texts; use encode for a single one")
         batch = [self._texts(text) for text in texts]
         if len(batch) == 1 or any(longwords.cuts(text) for item in batch for text in item):  # one needs no threads
-            return [self.encode(text, specials) for text in texts]
+            return [self.encode(item if len(item) == 2 else item[0], specials) for item in batch]
         inputs = [item[0] if len(item) == 1 else item for item in batch]
         found = guarded(lambda: self._library.encode_batch(inputs, add_special_tokens=specials))
         return [Encoding(raw, item) for raw, item in zip(found, batch, strict=True)]

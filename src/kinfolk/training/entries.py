@@ -1,4 +1,4 @@
-"""What the lines of log.jsonl tell of a run: `step`, `loss`, `rate`, `epoch`, and `metrics` where it was evaluated."""
+"""What the lines of log.jsonl tell of a run: step, loss, rate and epoch; metrics and merit where it was evaluated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ Entries = Sequence[Mapping[str, Any]]
 
 
 def best_entry(entries: Entries) -> Mapping[str, Any] | None:
-    """The evaluation whose weights are kept: the first with the highest merit, of equals that of least loss."""
-    judged = [entry for entry in entries if entry.get("metrics")]
-    return max(judged, key=lambda entry: _rank(entry["metrics"]), default=None)
+    """The evaluation whose weights are kept: the first with the highest merit."""
+    return max((entry for entry in entries if entry.get("metrics")), key=_merit, default=None)
 
 
-def _rank(metrics: Mapping[str, float]) -> tuple[float, float]:
-    return next(iter(metrics.values())), -metrics.get("loss", 0.0)
+def _merit(entry: Mapping[str, Any]) -> float:
+    """Of logs that do not tell it, the first metric."""
+    found: float = entry.get("merit", next(iter(entry["metrics"].values())))
+    return found

@@ -18,8 +18,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-MOST = 0.75  # share of a table above which leaving out the rest does not pay
-
 
 @runtime_checkable
 class Narrowable(Protocol):
@@ -57,14 +55,14 @@ class NarrowEmbedding(nn.Module):
 
 
 def narrow(model: nn.Module, ids: Iterable[Iterable[int]]) -> None:
-    """Let only those rows of the reading table learn that `ids` name, where the model has one and that pays."""
+    """Let only those rows of the reading table learn that `ids` name, where the model has one."""
     name = model.reading_table() if isinstance(model, Narrowable) else None
     if name is None:
         return
     table = model.get_submodule(name)
     assert isinstance(table, nn.Embedding)
     rows = sorted({token for text in ids for token in text})
-    if len(rows) <= MOST * table.num_embeddings:
+    if len(rows) < table.num_embeddings:
         narrowed = NarrowEmbedding(table, torch.tensor(rows, device=table.weight.device))
         model.set_submodule(name, narrowed.train(table.training))
 

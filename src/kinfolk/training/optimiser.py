@@ -6,6 +6,7 @@ the number of layers for what stands on top. Its rate is `rate * layer_decay ** 
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from kinfolk.errors import InputError, number_between, whole_number
 
 LARGEST = sys.float_info.max
+SHARES = "two shares from 0 up to 1"
 
 
 class Trainable(Protocol):
@@ -59,6 +61,11 @@ class OptimiserSettings:
         number_between("rate", self.rate, 0, LARGEST, "above 0")
         number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
         number_between("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", with_low=True)
+        number_between("epsilon", self.epsilon, 0, LARGEST, "above 0")
+        if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
+            raise InputError(f"betas={str(self.betas)[:60]} must be {SHARES}")
+        for beta in self.betas:
+            number_between("betas", beta, 0, math.nextafter(1, 0), SHARES, with_low=True)
         whole_number("freeze", self.freeze, 0)
 
 

@@ -12,6 +12,8 @@ from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.schedules import SCHEDULES
 
+LARGEST_SEED = 2**62  # those of further runs come after it, and torch's generator takes 64 bits
+
 
 @dataclass(frozen=True)
 class TrainSettings:
@@ -39,7 +41,8 @@ class TrainSettings:
     def __post_init__(self) -> None:
         choose("schedule", self.schedule, SCHEDULES)
         choose("precision", self.precision, PRECISIONS)
-        whole_number("seed", self.seed, 0)
+        if whole_number("seed", self.seed, 0) > LARGEST_SEED:
+            raise InputError(f"seed={self.seed} must be at most {LARGEST_SEED:,}")
         for name in ("batch_size", "accumulate", "evaluations", "steps", "patience", "batch_tokens", "evaluate_every"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name))

@@ -179,7 +179,7 @@ class Trainer:
             return
         epoch, rate = self.plan.place((self.step - 1) * self.settings.accumulate)[0], self.learner.rate
         entry: dict[str, Any] = {"step": self.step, "loss": loss, "rate": rate, "epoch": epoch}
-        self.run.log(entry if metrics is None else entry | {"metrics": metrics})
+        self.run.log(entry if metrics is None else entry | {"metrics": metrics, "merit": self.judged[1]})
         self.watch(Progress(self.step, self.total, loss, epoch, metrics, rate))
 
     def _out_of_patience(self) -> bool:
