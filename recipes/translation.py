@@ -26,7 +26,7 @@ from common import REPOSITORY, Places, processor
 from sacrebleu.metrics.bleu import BLEU
 from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
-from translation_page import GROUPS, SAMPLE_WORDS, write
+from translation_page import BUSY, GROUPS, SAMPLE_WORDS, write
 
 from kinfolk.cli.output import say
 from kinfolk.cli.progress import training
@@ -57,7 +57,6 @@ BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
 WARM = {"rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "average": 0.15, **BOTH}
 COSINE = {"rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "average": 0.1, **BOTH}
 TIMINGS = 3  # plans of a run; the middle one holds
-BUSY = 0.5  # load of the last minute, above which others are at work
 RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
 
 

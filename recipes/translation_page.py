@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ ONE_WAY = (
     "the other recurrent models read in both."
 )
 MARKERS = "osD^v"
+BUSY = 0.5  # load of the last minute, above which others are at work
 SAMPLE_WORDS = 6  # a source must have more to be among the best or worst samples
 LONGEST_TEXT = 300
 LONGEST_DRAWN = 60  # tokens: a model that has learned little may not come to an end
@@ -74,7 +76,7 @@ def write(places: Places, entries: Entries) -> None:
         notes.setdefault("aligned", {})
         notes["aligned"] |= draw_alignments(notes["aligned"], places)
         parts = [
-            *opening(runs, entries),
+            *opening(runs, entries, notes.get("timed", {})),
             *lengths(runs, entries, places),
             *teacher_forcing(runs),
             *tatoeba(runs, entries),
@@ -86,7 +88,7 @@ def write(places: Places, entries: Entries) -> None:
         )
 
 
-def opening(runs: Runs, entries: Entries) -> list[str]:
+def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]:
     """What was done, and the table of all runs."""
     if not runs:
         return ["No run has come to its end yet."]
@@ -119,12 +121,22 @@ def opening(runs: Runs, entries: Entries) -> list[str]:
         f"{' or '.join(beams)} as `translate` uses it. Of the evaluations of a run the best counts, by greedy BLEU on "
         "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
         "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
-        f"these on an idle machine with {THREADS} threads in float32; the minutes that they took here, evaluations "
+        f"these with {THREADS} threads in float32 ({timings(timed, runs)}); the minutes that they took here, evaluations "
         "included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts both sides, "
         "in training alone." + (f" {ONE_WAY}" if "attention-dot" in runs else ""),
         table(header, rows),
         *goals(runs, entries),
     ]
+
+
+def timings(timed: Mapping[str, Any], runs: Runs) -> str:
+    """On which machine the steps of the runs were fixed, and which timings others at work may have shortened."""
+    by_machine: dict[str, list[str]] = {}
+    for name in (name for name in runs if name in timed):
+        load = timed[name].get("load_before", 0)
+        busy = f" at a load of {load:g}" if load > BUSY else ""
+        by_machine.setdefault(timed[name]["machine"], []).append(f"`{name}`{busy}")
+    return "timed on " + "; ".join(f"{machine}: {', '.join(names)}" for machine, names in by_machine.items())
 
 
 def goals(runs: Runs, entries: Entries) -> list[str]:
@@ -321,8 +333,19 @@ def _drawn(translator: Translator, language: str, sentences: Sequence[str], plac
         found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
         picture, layers = f"translation-{language.lower()}-{number}.png", found.layers
         alignment_picture(found, places.results / picture, usual_layer(layers) + 1)
-        shown.append({"picture": picture, "source": sentence, "text": found.target_text})
+        matrix = found.matrix(usual_layer(layers) + 1)
+        crossed = crossings(found.source, found.target, matrix.argmax(1).tolist())
+        shown.append({"picture": picture, "source": sentence, "text": found.target_text, "crossed": crossed})
     return {"layer": usual_layer(layers) + 1, "layers": layers, "shown": shown}
+
+
+def crossings(source: Sequence[str], target: Sequence[str], looked: Sequence[int]) -> list[str]:
+    """Neighbours in the target that look at words of the source in the other order."""
+    return [
+        f"“{target[place]} {target[place + 1]}” looks at “{source[first]}” before “{source[second]}”"
+        for place, (first, second) in enumerate(pairwise(looked))
+        if second < first
+    ]
 
 
 def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:
@@ -336,6 +359,10 @@ def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:
         for row in kept:
             parts.append(f"{escaped(row['source'], LONGEST_TEXT)} → {escaped(row['text'], LONGEST_TEXT)}")
             parts.append(f"![Attention: {escaped(row['source'], LONGEST_TEXT)}]({row['picture']})")
+            crossed = [escaped(told, LONGEST_TEXT) for told in row.get("crossed", [])]
+            parts.append(
+                f"Crossed: {'; '.join(crossed)}." if crossed else "Monotone: no word looks before the last one."
+            )
     if not parts:
         return []
     lead = (

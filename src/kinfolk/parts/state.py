@@ -7,7 +7,7 @@
 
 Rows are sentences x beams, the rows of one sentence side by side; no row ever leaves its sentence. A state is passed
 in and returned, never kept on a module. Memory is reused: only the newest state is good. Sentences that are finished
-make room for the last of the others (`staying`), so that few have to be moved.
+make room for the last of the others (`staying`), so that the slots of few have to be moved.
 
 Keys and values of past tokens lie in slots that are never moved when beams change places. Each step writes a slot for
 every row, and a mask says which slots a row descends from. Two beams of one sentence after three steps:
