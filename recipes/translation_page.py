@@ -121,8 +121,8 @@ def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]
         f"{' or '.join(beams)} as `translate` uses it. Of the evaluations of a run the best counts, by greedy BLEU on "
         "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
         "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
-        f"these with {THREADS} threads in float32 ({timings(timed, runs)}); the minutes that they took here, evaluations "
-        "included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts both sides, "
+        f"these with {THREADS} threads in float32 ({timings(timed, runs)}); the minutes that they took here, "
+        "evaluations included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts both sides, "
         "in training alone." + (f" {ONE_WAY}" if "attention-dot" in runs else ""),
         table(header, rows),
         *goals(runs, entries),
@@ -359,10 +359,11 @@ def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:
         for row in kept:
             parts.append(f"{escaped(row['source'], LONGEST_TEXT)} → {escaped(row['text'], LONGEST_TEXT)}")
             parts.append(f"![Attention: {escaped(row['source'], LONGEST_TEXT)}]({row['picture']})")
-            crossed = [escaped(told, LONGEST_TEXT) for told in row.get("crossed", [])]
-            parts.append(
-                f"Crossed: {'; '.join(crossed)}." if crossed else "Monotone: no word looks before the last one."
-            )
+            if "crossed" in row:
+                told = "; ".join(escaped(pair, LONGEST_TEXT) for pair in row["crossed"])
+                parts.append(
+                    f"Crossed: {told}." if told else "Monotone: no word looks further left than its neighbour."
+                )
     if not parts:
         return []
     lead = (
