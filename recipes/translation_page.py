@@ -122,8 +122,8 @@ def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]
         "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
         "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
         f"these with {THREADS} threads in float32 ({timings(timed, runs)}); the minutes that they took here, "
-        "evaluations included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts both sides, "
-        "in training alone." + (f" {ONE_WAY}" if "attention-dot" in runs else ""),
+        "evaluations included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts "
+        "both sides, in training alone." + (f" {ONE_WAY}" if "attention-dot" in runs else ""),
         table(header, rows),
         *goals(runs, entries),
     ]
@@ -361,9 +361,7 @@ def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:
             parts.append(f"![Attention: {escaped(row['source'], LONGEST_TEXT)}]({row['picture']})")
             if "crossed" in row:
                 told = "; ".join(escaped(pair, LONGEST_TEXT) for pair in row["crossed"])
-                parts.append(
-                    f"Crossed: {told}." if told else "Monotone: no word looks further left than its neighbour."
-                )
+                parts.append(f"Crossed: {told}." if told else "Monotone: no word looks left of its neighbour.")
     if not parts:
         return []
     lead = (
