@@ -19,7 +19,7 @@ README = Path(__file__).resolve().parents[1] / "README.md"
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(?!>>>)(.*?)^```", re.MULTILINE | re.DOTALL)
-SHORT = "--steps 2 --evaluations 1 --vocabulary 45"  # instead of minutes
+SHORT = "--steps 2 --evaluations 1"  # instead of minutes
 
 
 @pytest.mark.usefixtures("minilm")
@@ -85,7 +85,10 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # two steps teach nothing
-@pytest.mark.parametrize(("title", "count"), [("From text to text", 5), ("A language model of your own", 4)])
+@pytest.mark.usefixtures("minilm")
+@pytest.mark.parametrize(
+    ("title", "count"), [("Training", 3), ("From text to text", 5), ("A language model of your own", 4)]
+)
 def test_what_takes_minutes_runs_in_a_few_steps(
     title: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,11 +103,12 @@ def test_what_takes_minutes_runs_in_a_few_steps(
     for name, lines in {"texts.txt": texts[:3], "articles.txt": texts, "other.txt": texts[:9]}.items():
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     rows = [f"{text},{1 + number % 2}" for number, text in enumerate(texts[:40])]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows]) + "\n")
+    for name in ("reviews.csv", "test.csv", "new.csv"):
+        (tmp_path / name).write_text("\n".join(["text,stars", *rows]) + "\n")
     section = README.read_text(encoding="utf-8").partition(f"## {title}\n")[2].partition("\n## ")[0]
     commands = [line for block in SHELL.findall(section) for line in block.splitlines()]
     assert len(commands) == count
     for command in commands:
-        assert run(shlex.split(command.replace("--minutes 45", SHORT))[1:]) == 0, command
+        assert run(shlex.split(re.sub(r"--minutes \d+", SHORT, command))[1:]) == 0, command
     for block in PYTHON.findall(section):
         exec(block, {"kinfolk": kinfolk})
