@@ -20,7 +20,8 @@ from __future__ import annotations
 import difflib
 import operator
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 
 class KinfolkError(Exception):
@@ -110,11 +111,17 @@ def whole_number(name: str, value: object, least: int = 1) -> int:
     return found
 
 
+def require_collection(given: object, expected: str) -> Iterable[Any]:
+    """`given` if it holds things one after the other, else an InputError: not a text, a table by name, or one thing."""
+    single = isinstance(given, str | bytes | Mapping) or getattr(given, "shape", None) == ()  # an array of numpy's
+    if single or not isinstance(given, Iterable):
+        raise InputError(f"expected {expected}, found {kind_of(given)}")
+    return given
+
+
 def require_texts(texts: Iterable[object]) -> Iterator[str]:
     """The texts, each looked at when it is asked for: an InputError for what is none, and for one instead of many."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InputError(f"expected a collection of texts, found {kind_of(texts)}")
-    for number, text in enumerate(texts):
+    for number, text in enumerate(require_collection(texts, "a collection of texts")):
         if not isinstance(text, str):
             raise InputError(f"text {number} is {kind_of(text)}, expected a string")
         yield text

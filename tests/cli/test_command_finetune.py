@@ -48,10 +48,10 @@ def test_predictions_keep_every_column_and_add_label_and_probability(
     )
     assert ended.code == 0
     given, found = (list(csv.DictReader(path.open(newline=""))) for path in (table, tmp_path / "out.csv"))
-    assert list(found[0]) == ["id", "text", "label", "predicted_label", "probability"]
+    assert list(found[0]) == ["id", "text", "label", "predicted_label", "predicted_probability"]
     assert [{name: row[name] for name in given[0]} for row in found] == given
     assert {row["predicted_label"] for row in found} <= {"salty", "sandy"}
-    assert all(0.5 <= float(row["probability"]) <= 1 for row in found)
+    assert all(0.5 <= float(row["predicted_probability"]) <= 1 for row in found)
 
 
 def test_bad_rows_are_named_or_left_out_with_a_note(command: Command, trained: Path, tmp_path: Path) -> None:

@@ -40,6 +40,24 @@ def test_it_learns_and_its_pickle_says_the_same(crf: bool, tiny_bert: Path) -> N
     assert again.get_params() == model.get_params()
 
 
+@pytest.mark.parametrize("crf", [False, True], ids=["words", "paths"])
+def test_every_word_has_the_probabilities_of_all_tags(crf: bool, tiny_bert: Path) -> None:
+    model = tagger(tiny_bert, epochs=2, crf=crf).fit(WORDS, TAGS)
+    given = [*NEW_WORDS, ["water", "\x01"], [], "quartz kettle"]
+    tables, guesses = model.predict_proba(given), model.predict(given)
+    assert [table.shape for table in tables] == [(len(tags), len(model.classes_)) for tags in guesses]
+    for table in tables:
+        np.testing.assert_allclose(table.sum(1), 1, rtol=0, atol=1e-9)
+    assert tables[-3][1].tolist() == (model.classes_ == "O").astype(float).tolist()  # no token is left of this word
+    if not crf:
+        assert [model.classes_[table.argmax(1)].tolist() for table in tables] == guesses
+    for table, found in zip(tables, model.encoder_.tag(NEW_WORDS, words=True), strict=False):
+        places = [model.classes_.tolist().index(word.tag) for word in found.words]
+        chances = [word.probability for word in found.words]
+        np.testing.assert_allclose(table[range(len(places)), places], chances, rtol=0, atol=1e-5)
+    assert model.predict_proba([]) == []
+
+
 @pytest.mark.parametrize(
     "check",
     [
@@ -102,5 +120,7 @@ def test_wrong_words_and_tags_are_one_line(words: Any, tags: Any, reason: str, t
 def test_predict_wants_fit_first() -> None:
     with pytest.raises(NotFittedError):
         TextTagger().predict([["a"]])
+    with pytest.raises(NotFittedError):
+        TextTagger().predict_proba([["a"]])
     with pytest.raises(NotFittedError):
         TextTagger().score([["a"]], [["O"]])

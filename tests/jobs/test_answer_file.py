@@ -62,9 +62,10 @@ def test_a_table_keeps_its_rows_and_gains_the_answer(reader: Encoder, tmp_path: 
     )
     assert [{name: row[name] for name in rows[0]} for row in found] == rows
     (best,) = reader.answer("When?", CONTEXT)
-    assert found[0]["predicted_answer"] == best.text == CONTEXT[int(found[0]["start"]) : int(found[0]["end"])]
-    assert float(found[0]["probability"]) == pytest.approx(best.probability, abs=1e-6)
-    assert (found[1]["predicted_answer"], found[1]["start"] or None) == ("", None)
+    start, end = (int(found[0][f"predicted_{name}"]) for name in ("start", "end"))
+    assert found[0]["predicted_answer"] == best.text == CONTEXT[start:end]
+    assert float(found[0]["predicted_probability"]) == pytest.approx(best.probability, abs=1e-6)
+    assert (found[1]["predicted_answer"], found[1]["predicted_start"] or None) == ("", None)
 
 
 def test_what_cannot_be_read_or_written_is_named(reader: Encoder, tmp_path: Path) -> None:

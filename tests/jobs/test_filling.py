@@ -140,6 +140,8 @@ def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, th
         (TEXT, {"words": [None]}, "words must be a list of strings"),
         ((TEXT, TEXT), {}, "fill takes one text"),
         (None, {}, "fill takes one text"),
+        (TEXT, {"words": 5}, "expected words as a list, found an int"),
+        (TEXT, {"words": {"cat": 1}}, "expected words as a list, found a dict"),
         (TEXT, {"words": ["日本"]}, "cannot be spelt"),
         (TEXT, {"words": [""]}, "cannot be spelt"),
         (TEXT, {"words": []}, "words is an empty list"),

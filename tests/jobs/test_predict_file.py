@@ -101,7 +101,7 @@ def test_a_parquet_file_keeps_its_types(judge: Encoder, tmp_path: Path) -> None:
     predict_file(judge, tmp_path / "in.parquet", tmp_path / "out.parquet")
     found = parquet.read_table(tmp_path / "out.parquet")
     assert found.select(given.column_names).equals(given)
-    assert found.column_names == [*given.column_names, "predicted_label", "probability"]
+    assert found.column_names == [*given.column_names, "predicted_label", "predicted_probability"]
     predict_file(judge, tmp_path / "in.parquet", tmp_path / "out.jsonl")
     assert rows_of(tmp_path / "out.jsonl")[0]["day"] == "1970-01-01"
     predict_file(judge, tmp_path / "in.parquet", tmp_path / "out.csv")

@@ -71,6 +71,11 @@ def test_words_without_a_piece_have_no_target_and_are_outside(tiny_bert: Path) -
     assert guesses[0].tags[1:4] == ("O",) * 3
     assert guesses[0].probabilities[1:4] == (0.0,) * 3
     assert [len(found.tags) for found in guesses] == [5, 3, 0]
+    tables = list(task.chances(encoder.model, found, [5, 3, 0]))
+    assert [table.shape for table in tables] == [(5, 5), (3, 5), (0, 5)]
+    assert [tables[1][0].tolist(), tables[0][2].tolist()] == [[1, 0, 0, 0, 0]] * 2
+    plain = list(TagTask(("A", "B", "C", "D", "E")).chances(encoder.model, found, [5, 3, 0]))
+    assert plain[1].tolist() == [[0.2] * 5] * 3
 
 
 def test_paths_run_through_all_windows_of_a_sentence(tiny_bert: Path) -> None:

@@ -13,7 +13,7 @@ import kinfolk
 from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import StopSignalError
-from kinfolk.jobs.evaluate import evaluate
+from kinfolk.jobs.evaluate import UnseenWarning, evaluate
 from kinfolk.jobs.finetune import Finetuned
 from kinfolk.jobs.job import Watcher
 from kinfolk.jobs.tag import tag_task
@@ -89,12 +89,15 @@ def test_weighted_tags_train_and_reload(tiny_bert: Path, tmp_path: Path) -> None
     assert tag_task(kinfolk.load(tmp_path / "run", device="cpu")).labels == LABELS
 
 
-def test_evaluation_reads_a_conll_file_and_counts_unseen_tags_as_misses(taggers: Finetuned, tmp_path: Path) -> None:
+def test_evaluation_reads_a_conll_file_tells_unseen_tags_and_counts_them_as_misses(
+    taggers: Finetuned, tmp_path: Path
+) -> None:
     model, file = kinfolk.load(taggers.folder, device="cpu"), tmp_path / "test.conll"
     examples = [*sentences(20, seed=7), Sentence(("water", "stone"), ("B-UNSEEN", "O"), None, "")]
     blocks = [zip(example.words, example.tags or (), strict=True) for example in examples]
     file.write_text("\n\n".join("\n".join(f"{word} {tag}" for word, tag in block) for block in blocks))
-    found = evaluate(model, file)
+    with pytest.warns(UnseenWarning, match="^training did not see B-UNSEEN: these count as misses"):
+        found = evaluate(model, file)
     guessed = [[word.tag for word in tagged.words] for tagged in model.tag([e.words for e in examples], words=True)]
     assert found.examples == 21
     assert found.metrics == tagging([example.tags or () for example in examples], guessed)

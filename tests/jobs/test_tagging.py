@@ -108,7 +108,9 @@ def test_texts_are_read_as_they_are_asked_for(tiny_bert: Path) -> None:
     ("given", "words", "reason"),
     [
         (5, False, "expected a text or a collection of texts, found an int"),
+        ({"text": "a"}, False, "expected a text or a collection of texts, found a dict"),
         ("a text", True, "expected lists of words, found a str"),
+        ({"text": "a"}, True, "expected lists of words, found a dict"),
         (["a", ["b"]], True, "not both"),
         ([["a"], [5]], True, "text 1 is neither"),
         (["a", 5], False, "text 1 is neither"),

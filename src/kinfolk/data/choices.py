@@ -5,6 +5,7 @@ SWAG's second sentence is the beginning of every ending: the context is sent1, e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
@@ -18,19 +19,23 @@ PLAIN = ("context", "options", "answer")
 
 def read_choices(path: str | Path, needs_label: bool = True, max_bad_rows: int = 0) -> ReadResult[Choice]:
     """The choices of a file. Without `needs_label` answers are not looked at."""
-    path = Path(path)
+    problems = Problems(str(path), max_bad_rows)
+    choices = [choice for _, _, choice in choice_rows(Path(path), problems, needs_label)]
+    return finished(choices, problems, needs_some=needs_label)
+
+
+def choice_rows(path: Path, problems: Problems, needs_label: bool) -> Iterator[tuple[int, dict[str, Any], Choice]]:
+    """Each good row of a file as it stands and as a choice, with its line."""
     if path.suffix.lower() != ".jsonl":
         raise DataError(f"{path}: choices are read from .jsonl files, one object per line")
-    problems = Problems(str(path), max_bad_rows)
-    choices: list[Choice] = []
     for number, row in numbered_rows(path, problems):
         fault = _fault(row, needs_label)
         if fault is None:
             context, options, answer = _parts(row)
-            choices.append(Choice(context, tuple(options), int(answer) if needs_label else None, f"{path}:{number}"))
+            answer = int(answer) if needs_label else None
+            yield number, row, Choice(context, tuple(options), answer, f"{path}:{number}")
         else:
             problems.add(number, fault)
-    return finished(choices, problems, needs_some=needs_label)
 
 
 def _parts(row: dict[str, Any]) -> tuple[Any, Any, Any]:

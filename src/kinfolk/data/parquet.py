@@ -69,13 +69,8 @@ class ParquetColumns:
             self.schema = self.library.unify_schemas([*known, found], promote_options="permissive")
 
     def table(self, rows: Sequence[dict[str, Any]]) -> Any:
-        """Rows as pyarrow has them; columns that are new in the first rows are added."""
+        """Rows as pyarrow has them."""
         with self.telling():
-            known = [] if self.schema is None else list(self.schema)
-            new = [name for name in rows[0] if name not in {field.name for field in known}]
-            if new:
-                added = self.library.Table.from_pylist([{name: row[name] for name in new} for row in rows]).schema
-                self.schema = self.library.schema([*known, *added])
             return self.library.Table.from_pylist(rows, schema=self.schema)
 
     @contextmanager

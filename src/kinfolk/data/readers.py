@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from kinfolk.errors import DataError, FolderError, InputError, first_few, nearest
+from kinfolk.errors import DataError, FolderError, first_few, nearest, whole_number
 from kinfolk.files import parse_json, reading
 
 STDIN = "-"
@@ -33,8 +33,8 @@ class Problems:
     """The bad rows of a file: all are counted, the first are told. Up to `allowed` of them may be left out."""
 
     def __init__(self, where: str, allowed: int | None = None):
-        if allowed is not None and allowed < 0:
-            raise InputError(f"max_bad_rows={allowed} is not a number of rows; use 0 or more")
+        if allowed is not None:
+            whole_number("max_bad_rows", allowed, 0)
         self.where = where
         self.allowed = allowed
         self.count = 0

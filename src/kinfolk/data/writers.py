@@ -29,7 +29,7 @@ class Writer(Protocol):
         """Add rows."""
 
     def finish(self) -> None:
-        """Write what is still missing."""
+        """Write what is still missing; after a failure too, for a writer that stays open complains when it goes."""
 
 
 class Form:
@@ -60,7 +60,7 @@ class Form:
             self.columns.look_at(rows)
 
     def writer(self, stream: BinaryIO) -> Writer:
-        """What writes to a fresh stream; what `judge` adds to the rows may be new to the form."""
+        """What writes to a fresh stream the columns that were looked at."""
         if self.columns is not None:
             return ParquetWriter(stream, self.columns)
         return TextWriter(stream, self.path)

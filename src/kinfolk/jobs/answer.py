@@ -7,7 +7,7 @@ from typing import Any
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Question
-from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.errors import InputError, MissingHeadError, whole_number
 from kinfolk.jobs.answer_task import AnswerTask
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.spans import Answer
@@ -33,8 +33,7 @@ def answer(encoder: Encoder, pairs: Iterable[tuple[str, str]], top: int = 1) -> 
 
 def answer_questions(encoder: Encoder, questions: Iterable[Question], top: int = 1) -> Iterator[list[Answer]]:
     """As `answer`, for questions that know where they stand; their own answers are not looked at."""
-    if top < 1:
-        raise InputError(f"top={top} is not a number of answers; use 1 or more")
+    top = whole_number("top", top)
     task = answer_task(encoder)
     for chunk in chunks(questions, CHUNK):
         yield from task.answers(encoder.model, task.material(encoder.tokenizer, chunk, encoder.context), top)

@@ -7,10 +7,11 @@ columns question and context gives the same rows with the columns answer, start,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kinfolk.data.batching import chunks
+from kinfolk.data.examples import Question
 from kinfolk.data.parquet import PARQUET
 from kinfolk.data.readers import TABLES, is_table
 from kinfolk.data.squad import read_squad
@@ -33,7 +34,11 @@ def answer_file(
         known = ", ".join((*TABLES, PARQUET))
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
     inputs = Inputs(source, asked, "question", "context")
-    return write_judged(inputs, output, lambda batch: map(_added, answer_questions(encoder, batch)), CHUNK, report)
+
+    def judge(batch: Sequence[Question]) -> Iterable[Row]:
+        return map(_added, answer_questions(encoder, batch))
+
+    return write_judged(inputs, output, judge, CHUNK, report, types={"start": int, "end": int})
 
 
 def _added(answers: Sequence[Answer]) -> Row:

@@ -45,6 +45,10 @@ class AnswerTask:
         """The loss on a model of the family."""
         return Span(model.config.segments)
 
+    def unseen(self, examples: Sequence[Question]) -> list[str]:
+        """An answer is a slice of its context: there are no labels to see."""
+        return []
+
     def material(self, tokenizer: Tokenizer, examples: Sequence[Question], size: int) -> QuestionItems:
         """Questions beside windows of their contexts; a window that does not hold the first answer whole has none."""
         fitting = self.windows.size(size, tokenizer.specials_count(True))

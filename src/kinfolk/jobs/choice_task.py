@@ -63,6 +63,10 @@ class ChoiceTask:
         """The loss on a model of the family."""
         return Choose(model.config.segments)
 
+    def unseen(self, examples: Sequence[Choice]) -> list[str]:
+        """Every example brings its own options."""
+        return []
+
     def material(self, tokenizer: Tokenizer, examples: Sequence[Choice], size: int) -> ChoiceMaterial:
         """An item for each choice, with all its options; cuts are told by a CutWarning."""
         size, stride, cut = self.windows.size(size, tokenizer.specials_count(True)), self.windows.stride, CutCount()

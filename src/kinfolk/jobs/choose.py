@@ -23,8 +23,13 @@ def choice_task(encoder: Encoder) -> ChoiceTask:
 
 def choose(encoder: Encoder, choices: Iterable[tuple[str, Sequence[str]]]) -> Iterator[Chosen]:
     """What the model takes of each (context, options)."""
+    return choose_all(encoder, (_choice(number, given) for number, given in enumerate(choices, start=1)))
+
+
+def choose_all(encoder: Encoder, choices: Iterable[Choice]) -> Iterator[Chosen]:
+    """As `choose`, for choices that know where they stand; their answers are not looked at."""
     task = choice_task(encoder)
-    for chunk in chunks((_choice(number, given) for number, given in enumerate(choices, start=1)), CHUNK_CHOICES):
+    for chunk in chunks(choices, CHUNK_CHOICES):
         yield from task.chosen(encoder.model, task.material(encoder.tokenizer, chunk, encoder.context))
 
 

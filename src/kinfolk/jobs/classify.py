@@ -9,6 +9,7 @@ import numpy as np
 
 from kinfolk.data.batching import chunks
 from kinfolk.errors import MissingHeadError
+from kinfolk.jobs.embed import require_text
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.scoring import score, text_items
 from kinfolk.jobs.text_task import Prediction, TextTask
@@ -44,8 +45,9 @@ def score_texts(
     done, count = 0, CutCount() if cut is None else cut
     for chunk in chunks(texts, CHUNK_TEXTS):
         places = [place(done + number) for number in range(len(chunk))]
+        given = [require_text(text, where) for text, where in zip(chunk, places, strict=True)]
         targets = [unknown] * len(chunk)
-        items = text_items(encoder.tokenizer, chunk, targets, size, stride, count, places.__getitem__)
+        items = text_items(encoder.tokenizer, given, targets, size, stride, count, places.__getitem__)
         yield score(encoder.model, objective, items)
         done += len(chunk)
     if cut is None:

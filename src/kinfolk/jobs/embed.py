@@ -109,11 +109,18 @@ def _ahead(
         yield parts, len(this[1])
 
 
+def require_text(text: object, place: str) -> Text:
+    """`text` if it is one, or a pair of them, else an InputError that says where it stands."""
+    if isinstance(text, str):
+        return text
+    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
+        return text
+    kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else kind_of(text)
+    raise InputError(f"{place} is {kind} ({str(text)[:40]!r}); expected a string, or a tuple of two")
+
+
 def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:
-    pair = isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text)
-    if not (isinstance(text, str) or pair):
-        kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else kind_of(text)
-        raise InputError(f"text {number} is {kind} ({str(text)[:40]!r}); expected a string, or a tuple of two")
+    text = require_text(text, f"text {number}")
     if settings.lowercase:
         text = text.lower() if isinstance(text, str) else (text[0].lower(), text[1].lower())
     if settings.prefix:

@@ -12,7 +12,6 @@ from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.jobs.task import Mistake
 from kinfolk.jobs.tasks import saved_task
-from kinfolk.jobs.text_task import TextTask
 
 
 class UnseenWarning(UserWarning):
@@ -45,7 +44,7 @@ def evaluate(
     read = read_for(task.kind, source, Columns(text, pair, label, header), max_bad_rows)
     if not read.examples:
         raise InputError(f"{source}: no examples to evaluate on")
-    unseen = task.unseen(read.examples) if isinstance(task, TextTask) else []
+    unseen = task.unseen(read.examples)
     if unseen:
         warnings.warn(UnseenWarning(f"training did not see {first_few(unseen)}: these count as misses"), stacklevel=2)
     judged = task.judge(encoder.model, task.material(encoder.tokenizer, read.examples, encoder.context))

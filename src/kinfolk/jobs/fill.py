@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.errors import InputError, MissingHeadError, whole_number
+from kinfolk.errors import InputError, MissingHeadError, kind_of, require_collection, whole_number
 from kinfolk.jobs.embed import BATCH_TOKENS, packed
 from kinfolk.models.model import Model
 from kinfolk.text.tokenizer import Tokenizer
@@ -61,9 +61,9 @@ def fill_masks(
     context: int = 512,
 ) -> list[list[Filled]]:
     """For each mask of the text, from left to right, its best guesses; other masks stay masked meanwhile."""
-    if not isinstance(text, str) or isinstance(words, str):
-        raise InputError("fill takes one text, and words as a list")
-    given = None if words is None else list(words)
+    if not isinstance(text, str):
+        raise InputError(f"fill takes one text, found {kind_of(text)}")
+    given = None if words is None else list(require_collection(words, "words as a list"))
     if not all(isinstance(word, str) for word in given or []):
         raise InputError("words must be a list of strings")
     if given == []:

@@ -16,12 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from kinfolk.data.examples import AnyExample, checked_examples
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey, survey
-from kinfolk.errors import InputError, choose, first_few, whole_number
+from kinfolk.errors import InputError, choose, first_few, kind_of, require_collection, whole_number
 from kinfolk.jobs.account import Account, over_seeds
 from kinfolk.jobs.card import model_card
 from kinfolk.jobs.features import SETTINGS as FROZEN
@@ -33,10 +34,18 @@ from kinfolk.jobs.report import write_report
 from kinfolk.jobs.task import Judged, TaskOptions, Windows
 from kinfolk.jobs.tasks import pose
 from kinfolk.training.distributed import world
+from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.trainer import Progress
 
 Source = str | Path | Sequence[AnyExample]
+KINDS: dict[str, tuple[type, ...]] = {  # of arguments that hold settings
+    "output": (str, Path),
+    "frozen": (str, Reading, NoneType),
+    "settings": (TrainSettings, NoneType),
+    "optimiser": (OptimiserSettings,),
+    "watcher": (Watcher, NoneType),
+}
 
 
 @dataclass(frozen=True)
@@ -98,25 +107,23 @@ def finetune(
     or logistic, of the `layers` that `embed` knows by name or number, or of a learned "mix" of all (features.py).
     """
     here = world()
+    _require_kinds({"output": output, "frozen": frozen, "settings": settings, "watcher": watcher, **training})
+    train, dev = _source("train", train), None if dev is None else _source("dev", dev)
     columns = Columns(text, pair, label, header)
+    whole_number("max_bad_rows", max_bad_rows, 0)
+    whole_number("seeds", seeds)
     task = guess_task(train, columns) if task is None else choose("task", task, READERS)
     named = training if settings is None else settings.changed()
     reading = reading_for(task, frozen, layers, crf, dropout, seeds, named)
     settings, output = _settings(settings, training, TrainSettings() if reading is None else FROZEN), Path(output)
+    options = TaskOptions(class_weights, crf if reading is None else reading.crf, Windows(window, stride))
     watcher = watcher if watcher is not None and here.leads else Watcher()
-    whole_number("seeds", seeds)
     refuse_finished(output)
     encoder = model if isinstance(model, Encoder) else load_encoder(model, device)
-    learned, bad = _read(train, task, columns, max_bad_rows)
-    if dev is None:
-        learned, held = stratified_split(learned, seed=settings.seed)
-    else:
-        held, more = _read(dev, task, columns, max_bad_rows)
-        bad += more
+    learned, held, bad = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
     if not held:
         settings = _blind(settings, seeds)
-    crf = crf if reading is None else reading.crf
-    posed = pose(task, learned, TaskOptions(class_weights, crf, Windows(window, stride)))
+    posed = pose(task, learned, options)
     found = survey(learned, held, encoder.tokenizer, encoder.context)
     given = (encoder, posed, learned, held, settings, output)
     work = Job(*given, dropout) if reading is None else FeatureJob(*given, reading)
@@ -137,6 +144,21 @@ def finetune(
 
     notes += here.lead(keep) or []
     return Finetuned(output, by_seed[best], by_seed, found, work.fresh, notes, results[best].judged)
+
+
+def _require_kinds(given: Mapping[str, object]) -> None:
+    """A wrong kind is told now, in one line, and not where it is used first."""
+    for name, kinds in KINDS.items():
+        if name in given and not isinstance(given[name], kinds):
+            known = " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)
+            raise InputError(f"{name} is {kind_of(given[name])}; expected {known}")
+
+
+def _source(name: str, given: Source) -> Source:
+    """A file as it is named, examples as a list: what can be read only once is read here."""
+    if isinstance(given, str | Path):
+        return given
+    return list(require_collection(given, f"{name} to be a file or a list of examples"))
 
 
 def _settings(given: TrainSettings | None, named: Mapping[str, Any], usual: TrainSettings) -> TrainSettings:
@@ -172,6 +194,17 @@ def _names(train: Source, dev: Source | None) -> tuple[str, str]:
     """What the card calls the data: files without their folders."""
     learned, held = (Path(side).name if isinstance(side, str | Path) else "a list" for side in (train, dev))
     return learned, f"held out of {learned}" if dev is None else held
+
+
+def _sides(
+    train: Source, dev: Source | None, kind: str, columns: Columns, max_bad_rows: int, seed: int
+) -> tuple[list[Any], list[Any], int]:
+    """What is learned from, what is held out, and how many bad rows were left out."""
+    learned, bad = _read(train, kind, columns, max_bad_rows)
+    if dev is None:
+        return *stratified_split(learned, seed=seed), bad
+    held, more = _read(dev, kind, columns, max_bad_rows)
+    return learned, held, bad + more
 
 
 def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> tuple[list[Any], int]:

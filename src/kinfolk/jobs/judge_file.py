@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from kinfolk.data.choices import read_choices
+from kinfolk.data.choices import choice_rows
 from kinfolk.data.examples import Choice
-from kinfolk.data.readers import Problems, numbered_rows
+from kinfolk.data.readers import Problems
 from kinfolk.errors import InputError
 from kinfolk.files import refuse_same
 from kinfolk.jobs.answer_file import answer_file
-from kinfolk.jobs.choose import CHUNK_CHOICES, choose
+from kinfolk.jobs.choose import CHUNK_CHOICES, choose_all
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.predict_file import Predicted, predict_file
 from kinfolk.jobs.reading import Columns
-from kinfolk.jobs.tables import Row, write_judged
+from kinfolk.jobs.tables import Row, Rows, write_judged
 from kinfolk.jobs.tag_file import tag_file
 from kinfolk.jobs.tasks import saved_task
 
@@ -43,20 +43,21 @@ def judge_file(
         return Predicted(answer_file(encoder, source, output, report), 0)
     if kind == "choose":
         columns.refuse(kind, "text", "pair", "header")
-        return Predicted(write_judged(_choices(Path(source)), output, _chooser(encoder), CHUNK_CHOICES, report), 0)
+        return Predicted(write_judged(_Choices(source), output, _chooser(encoder), CHUNK_CHOICES, report), 0)
     return predict_file(encoder, source, output, columns.text, columns.pair, columns.header, max_bad_rows, report)
 
 
-def _choices(path: Path) -> Iterator[tuple[Row, Choice]]:
-    """The rows of a file with what is to be chosen from; all of them are read once before the first is judged."""
-    choices = read_choices(path, needs_label=False).examples
-    rows = numbered_rows(path, Problems(str(path)))
-    yield from zip((row for _, row in rows), choices, strict=True)
+class _Choices(Rows[Choice]):
+    """The rows of a file, each with what is to be chosen from."""
+
+    def read(self, problems: Problems) -> Iterator[tuple[int, Row, Choice]]:
+        """Each good row with the number of its line."""
+        return choice_rows(Path(self.source), problems, needs_label=False)
 
 
 def _chooser(encoder: Encoder) -> Callable[[Sequence[Choice]], Iterable[Row]]:
     def judge(batch: Sequence[Choice]) -> Iterable[Row]:
-        for found in choose(encoder, [(choice.context, choice.options) for choice in batch]):
+        for found in choose_all(encoder, batch):
             yield {"choice": found.number, "option": found.option, "probability": round(found.probability, 6)}
 
     return judge

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
 from kinfolk.checkpoints.text_to_text import is_text_to_text
-from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose, kind_of
+from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose, kind_of, require_collection
 from kinfolk.files import new_folder, write_bytes
 from kinfolk.jobs.choice_task import Chosen
 from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed
@@ -32,6 +32,7 @@ from kinfolk.parts.trace import Trace
 from kinfolk.text.tokenizer import Text, Tokenizer
 
 DEVICES = ("auto", "cpu", "cuda")
+TEXTS = "a text, a pair or a collection of texts"  # what messages expect
 
 
 @dataclass
@@ -93,9 +94,7 @@ class Encoder:
         if trace is not None and not isinstance(trace, Trace):
             raise InputError(f"trace is {kind_of(trace)}; make one with kinfolk.Trace() and give it")
         single = isinstance(texts, str | tuple)
-        if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping) or getattr(texts, "shape", None) == ():
-            raise InputError(f"expected a text, a pair or a collection of texts, found {kind_of(texts)}")
-        source: Iterable[Text] = [texts] if single else texts  # type: ignore[list-item]
+        source: Iterable[Text] = [texts] if single else require_collection(texts, TEXTS)  # type: ignore[list-item]
         found = list(embed_chunks(self.model, self.tokenizer, source, settings, trace))
         if settings.pool == "none":
             tokens = [item for chunk in found for item in chunk]
@@ -157,7 +156,7 @@ class Encoder:
         if isinstance(texts, str | tuple):
             (only,) = classify(self, [texts])  # to its end, where it tells what was cut
             return only
-        return list(classify(self, texts))
+        return list(classify(self, require_collection(texts, TEXTS)))
 
     def tag(self, texts: str | Iterable[str] | Iterable[Sequence[str]], words: bool = False) -> Tagged | list[Tagged]:
         """Words of texts with their tags, and the entities these mean; long texts are read in windows.
@@ -181,7 +180,8 @@ class Encoder:
         from kinfolk.jobs.answer import answer  # it stands on this file
 
         if not isinstance(question, str):
-            return list(answer(self, question, top))
+            pairs = require_collection(question, "a question with its context, or a collection of such pairs")
+            return list(answer(self, pairs, top))
         if context is None:
             raise InputError("a question needs the context that its answer stands in: answer(question, context)")
         return next(answer(self, [(question, context)], top))
@@ -193,7 +193,8 @@ class Encoder:
         from kinfolk.jobs.choose import choose  # it stands on this file
 
         if not isinstance(context, str):
-            return list(choose(self, context))
+            pairs = require_collection(context, "a context with its options, or a collection of such pairs")
+            return list(choose(self, pairs))
         return next(choose(self, [(context, options)]))
 
     def next_sentence(self, first: str, second: str) -> float:

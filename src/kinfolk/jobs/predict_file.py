@@ -34,7 +34,7 @@ def predict_file(
 ) -> Predicted:
     """Write every row of `source` with the columns label and probability (labels and probabilities, or value) added."""
     text_task(encoder)  # a model without one is refused before the file is looked through
-    inputs = Inputs(source, _placed, text, pair, header, max_bad_rows)
+    inputs = Inputs(source, _placed, text, pair, header, max_bad_rows=max_bad_rows)
     cut = CutCount()
 
     def judge(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:

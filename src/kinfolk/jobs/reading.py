@@ -31,6 +31,15 @@ class Columns:
     label: str | None = None
     header: Sequence[str] | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("text", "pair", "label"):
+            column = getattr(self, name)
+            if column is not None and not isinstance(column, str):
+                raise InputError(f'{name}={str(column)[:60]} is not a column; give its name, or its number as in "0"')
+        names = () if self.header is None else self.header
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise InputError(f"header={str(names)[:60]!r} is not a list of the columns' names")
+
     def refuse(self, kind: str, *names: str) -> None:
         """A column that the task's files do not have."""
         for name in names:

@@ -7,10 +7,12 @@ input can be read only once, so there it ends at the first bad row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.columns import Columns, find_columns
@@ -23,37 +25,42 @@ from kinfolk.files import replacing
 from kinfolk.machine import give_back
 from kinfolk.text.tokenizer import Text
 
-__all__ = ["Inputs", "Row", "write_judged"]
+__all__ = ["Inputs", "Row", "Rows", "write_judged"]
 
 LOOKED_AT = 4096  # rows at once, when the input is looked through
+NO_TYPES: Mapping[str, type] = {}
 Given = TypeVar("Given")
 
 
 @dataclass
-class Inputs(Generic[Given]):
-    """The rows of a table, or the lines of a text, each with what the model is given of it.
+class Rows(ABC, Generic[Given]):
+    """The rows of a file, each with what the model is given of it.
 
-    `give` makes that from the row's text or pair and its place, file:line. Up to `max_bad_rows` bad rows are left out
-    (None: none are, and no message speaks of it); `bad` says how many, once the file was looked through.
+    Up to `max_bad_rows` bad rows are left out (None: none are, and no message speaks of it). Once the file was looked
+    through, `bad` says how many, and `names` are all columns that any row has.
     """
 
     source: str | Path
-    give: Callable[[Text, str], Given]
-    text: str | None = None
-    pair: str | None = None
-    header: Sequence[str] | None = None
-    max_bad_rows: int | None = None
+    max_bad_rows: int | None = field(default=None, kw_only=True)
     bad: int = field(default=0, init=False)
+    names: set[str] = field(default_factory=set, init=False)
     form: Form | None = field(default=None, init=False)
+
+    @abstractmethod
+    def read(self, problems: Problems) -> Iterator[tuple[int, Row, Given]]:
+        """Each good row with the number of its line."""
 
     def look_through(self, form: Form) -> None:
         """Find the bad rows, and those that do not fit into the output; the first twenty are told together."""
         self.form = form
         if str(self.source) == STDIN:
+            self.names.add(COLUMN)
+            form.look_at([{COLUMN: ""}])
             return
         problems = Problems(str(self.source), self.max_bad_rows)
         typed = form.columns is not None and _suffix(self.source) == PARQUET
-        for rows in chunks((row for row, _, _ in self._rows(problems)), LOOKED_AT):
+        for rows in chunks((row for row, _ in self._fitting(problems)), LOOKED_AT):
+            self.names.update(*rows)
             if not typed:
                 form.look_at(rows)
         problems.tell()
@@ -63,30 +70,53 @@ class Inputs(Generic[Given]):
 
     def __iter__(self) -> Iterator[tuple[Row, Given]]:
         problems = Problems(name_of(self.source), self.max_bad_rows)
-        for row, text, place in self._rows(problems):
+        for row, given in self._fitting(problems):
             if problems.count > (self.max_bad_rows or 0):
                 break
-            yield row, self.give(text, place)
+            yield row, given
         problems.tell()
         self.bad = problems.count
 
-    def _rows(self, problems: Problems) -> Iterator[tuple[Row, Text, str]]:
+    def _fitting(self, problems: Problems) -> Iterator[tuple[Row, Given]]:
+        """The rows that the output can hold."""
+        for number, row, given in self.read(problems):
+            fault = None if self.form is None else self.form.fault(row)
+            if fault:
+                problems.add(number, fault)
+            else:
+                yield row, given
+
+
+@dataclass
+class Inputs(Rows[Given]):
+    """The rows of a table, or the lines of a text; `give` makes what the model is given of a row.
+
+    It gets the row's text or pair and its place, file:line.
+    """
+
+    give: Callable[[Text, str], Given]
+    text: str | None = None
+    pair: str | None = None
+    header: Sequence[str] | None = None
+
+    def read(self, problems: Problems) -> Iterator[tuple[int, Row, Given]]:
+        """Each good row with the number of its line."""
         if not is_table(self.source) and _suffix(self.source) != PARQUET:
             if self.text or self.pair or self.header:
                 raise DataError(f"{problems.where}: plain lines have no columns, so none can be named")
             for number, line in numbered_lines(self.source, problems):
-                yield {COLUMN: line}, line, f"{problems.where}:{number}"
+                yield number, {COLUMN: line}, self.give(line, f"{problems.where}:{number}")
             return
         columns = None
         for number, row in table_rows(Path(self.source), problems, self.header):
             if columns is None:
                 columns = find_columns(str(self.source), list(row), self.text, self.pair, None, needs_label=False)
-            fault = _fault(row, columns) or (None if self.form is None else self.form.fault(row))
+            fault = _fault(row, columns)
             if fault:
                 problems.add(number, fault)
             else:
                 text = row[columns.text] if columns.pair is None else (row[columns.text], row[columns.pair])
-                yield row, text, f"{self.source}:{number}"
+                yield number, row, self.give(text, f"{self.source}:{number}")
 
 
 def _suffix(path: str | Path) -> str:
@@ -103,31 +133,45 @@ def _fault(row: Row, columns: Columns) -> str | None:
 
 
 def write_judged(
-    inputs: Iterable[tuple[Row, Given]],
+    inputs: Rows[Given],
     output: str | Path,
     judge: Callable[[Sequence[Given]], Iterable[Row]],
     chunk: int,
     report: Callable[[int], None],
+    types: Mapping[str, type] = NO_TYPES,
 ) -> int:
     """Write every row with the columns that `judge` adds, `chunk` rows at a time; how many there were.
 
-    A new column whose name the row already has is called predicted_….
+    `types` are those of new columns that may be empty: the first row of them does not tell.
     """
     form = Form(output)
-    if isinstance(inputs, Inputs):
-        inputs.look_through(form)
-    count = 0
+    inputs.look_through(form)
+    names: dict[str, str] = {}
+    done = 0
     with replacing(Path(output)) as stream:
         writer = form.writer(stream)
-        for rows in chunks(inputs, chunk):
-            judged = zip(rows, judge([given for _, given in rows]), strict=True)
-            writer.write([_with_columns(row, found) for (row, _), found in judged])
-            count += len(rows)
-            report(len(rows))
-            give_back()
-        writer.finish()
-    return count
+        try:
+            for rows in chunks(inputs, chunk):
+                judged = list(judge([given for _, given in rows]))
+                if not names:
+                    names = _new_names(judged[0], inputs.names)
+                    form.look_at([{names[name]: types.get(name, type(value))() for name, value in judged[0].items()}])
+                pairs = zip(rows, judged, strict=True)
+                writer.write([row | {names[name]: found[name] for name in names} for (row, _), found in pairs])
+                done += len(rows)
+                report(len(rows))
+                give_back()
+        finally:
+            writer.finish()
+    return done
 
 
-def _with_columns(row: Row, found: Row) -> dict[str, Any]:
-    return row | {name if name not in row else f"predicted_{name}": value for name, value in found.items()}
+def _new_names(wanted: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+    """What new columns are called so that none takes the place of another: if one name is taken, all get a prefix.
+
+    >>> _new_names(["label", "probability"], ["text", "label"])
+    {'label': 'predicted_label', 'probability': 'predicted_probability'}
+    """
+    prefixes = chain(("", "predicted_"), (f"predicted_{number}_" for number in count(2)))
+    free = next(prefix for prefix in prefixes if not any(prefix + name in taken for name in wanted))
+    return {name: free + name for name in wanted}

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError, kind_of
+from kinfolk.errors import InputError, MissingHeadError, require_collection
 from kinfolk.jobs.classify import CHUNK_TEXTS
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.tag_task import HEADS, TagTask
 from kinfolk.jobs.tagged import Tagged, Words, places_of
+from kinfolk.jobs.word_scoring import WordItems
+from kinfolk.text.encoding import Offset
 
 
 def tag_task(encoder: Encoder) -> TagTask:
@@ -28,12 +32,9 @@ def told_apart(texts: object, words: bool) -> tuple[Iterable[Words], bool]:
     """Texts, and whether they are a single one: a string or, when words are given, a list of strings."""
     if isinstance(texts, str) and not words:
         return [texts], True
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        expected = "lists of words" if words else "a text or a collection of texts"
-        raise InputError(f"expected {expected}, found {kind_of(texts)}: {str(texts)[:40]!r}")
     if not words:
-        return texts, False
-    given = list(texts)
+        return require_collection(texts, "a text or a collection of texts"), False
+    given = list(require_collection(texts, "lists of words"))
     if all(isinstance(word, str) for word in given):
         return [given], True
     if any(isinstance(sentence, str) for sentence in given):
@@ -44,13 +45,28 @@ def told_apart(texts: object, words: bool) -> tuple[Iterable[Words], bool]:
 def tag(encoder: Encoder, texts: Iterable[Words]) -> Iterator[Tagged]:
     """What the model says of each text: a string, or a list or tuple of its words."""
     task = tag_task(encoder)
+    for given, found, lengths in _read(encoder, task, texts):
+        guesses = task.guesses(encoder.model, found, lengths)
+        for (text, places), guessed in zip(given, guesses, strict=True):
+            yield Tagged.of(text, places, guessed.tags, guessed.probabilities)
+
+
+def tag_chances(encoder: Encoder, texts: Iterable[Words]) -> Iterator[np.ndarray]:
+    """The probabilities of all tags at each word of a text, (words, labels), as `TagTask.chances` says."""
+    task = tag_task(encoder)
+    for _, found, lengths in _read(encoder, task, texts):
+        yield from task.chances(encoder.model, found, lengths)
+
+
+def _read(
+    encoder: Encoder, task: TagTask, texts: Iterable[Words]
+) -> Iterator[tuple[list[tuple[str, list[Offset]]], WordItems, list[int]]]:
+    """A chunk of texts at a time: with the places of their words, as the model reads them, and how many words."""
     done = 0
     for chunk in chunks(texts, CHUNK_TEXTS):
         names = [f"text {done + number}" for number in range(len(chunk))]
         given = [places_of(text, name) for text, name in zip(chunk, names, strict=True)]
         sentences = [[text[start:end] for start, end in places] for text, places in given]
         found = task.read(encoder.tokenizer, sentences, encoder.context, names.__getitem__)
-        guesses = task.guesses(encoder.model, found, [len(words) for words in sentences])
-        for (text, places), guessed in zip(given, guesses, strict=True):
-            yield Tagged.of(text, places, guessed.tags, guessed.probabilities)
+        yield given, found, [len(words) for words in sentences]
         done += len(chunk)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from kinfolk.data.batching import token_batches
 from kinfolk.data.examples import Sentence
@@ -99,6 +100,10 @@ class TagTask:
         size = self.windows.size(context, tokenizer.specials_count())
         return word_items(tokenizer, sentences, None, size, self.windows.stride, place)
 
+    def unseen(self, examples: Sequence[Sentence]) -> list[str]:
+        """Tags of these sentences that training did not see."""
+        return sorted({tag for example in examples for tag in example.tags or ()} - {*self.labels})
+
     def material(self, tokenizer: Tokenizer, examples: Sequence[Sentence], size: int) -> TagMaterial:
         """Sentences with their tags. A tag that training did not see is no target; when judged, it is never found."""
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -120,24 +125,44 @@ class TagTask:
                 tags[word], sure[word] = self.labels[number], chance
             yield Guesses(tuple(tags), tuple(sure))
 
+    def chances(self, model: Model, found: WordItems, lengths: Sequence[int]) -> Iterator[np.ndarray]:
+        """The probability of every tag at each word of a sentence, (words, labels); with a random field over all paths.
+
+        A word without a piece is surely O; where no label is O, all are equally probable.
+        """
+        scored = score_words(model, self.objective(model), found, len(self.labels))
+        silent = np.array([label == OUTSIDE for label in self.labels], dtype=np.float64)
+        silent = silent if silent.any() else np.full(len(self.labels), 1 / len(self.labels))
+        seen = (
+            self._marginals(model, scored) if self.crf else (softmax(own.scores.astype(np.float64)) for own in scored)
+        )
+        for length, own, rows in zip(lengths, scored, seen, strict=True):
+            table = np.tile(silent, (length, 1))
+            table[own.words] = rows
+            yield table
+
     def _paths(self, model: Model, scored: Sequence[WordScores]) -> list[Decoded]:
-        """The best path of each whole sentence, windows joined; in float64, so that company changes nothing."""
+        """The best path of each whole sentence, windows joined."""
         crf: Any = model.heads[self.head].crf
         found = [(np.zeros(0, dtype=int), np.zeros(0))] * len(scored)
-        lengths = [len(own.words) for own in scored]
-        for batch in token_batches(lengths, BATCH_TOKENS):
-            some = [number for number in batch if lengths[number]]
-            if not some:
-                continue
-            layout = Layout(tuple(lengths[number] for number in some), model.device)
-            emissions = torch.from_numpy(np.concatenate([scored[number].scores for number in some]))
+        for some, layout, emissions in _sentences(model, scored):
             with torch.inference_mode():
-                emissions = emissions.to(model.device, torch.float64)
                 path = crf.decode(emissions, layout)
                 chances = crf.marginals(emissions, layout).gather(1, path.unsqueeze(1)).squeeze(1)
             parts = zip(some, layout.split(path.cpu()), layout.split(chances.cpu()), strict=True)
             for number, own_path, own_chances in parts:
                 found[number] = (own_path.numpy(), own_chances.numpy())
+        return found
+
+    def _marginals(self, model: Model, scored: Sequence[WordScores]) -> list[np.ndarray]:
+        """(seen, labels) of each sentence: the chances of tags over all paths."""
+        crf: Any = model.heads[self.head].crf
+        found = [np.zeros((0, len(self.labels)))] * len(scored)
+        for some, layout, emissions in _sentences(model, scored):
+            with torch.inference_mode():
+                chances = crf.marginals(emissions, layout).cpu()
+            for number, rows in zip(some, layout.split(chances), strict=True):
+                found[number] = rows.numpy()
         return found
 
     def judge(self, model: Model, material: TagMaterial) -> Judged:
@@ -162,6 +187,17 @@ class TagTask:
     def from_public(cls, public: Mapping[str, Any], labels: int, crf: bool) -> TagTask:
         """The task of a saved model with so many tags; LABEL_0, LABEL_1 … where its config names none."""
         return cls(label_names(public, labels), Windows.from_public(public), crf=crf)
+
+
+def _sentences(model: Model, scored: Sequence[WordScores]) -> Iterator[tuple[list[int], Layout, Tensor]]:
+    """Numbers and emissions of some sentences with words at a time; in float64, so that company changes nothing."""
+    lengths = [len(own.words) for own in scored]
+    for batch in token_batches(lengths, BATCH_TOKENS):
+        some = [number for number in batch if lengths[number]]
+        if some:
+            layout = Layout(tuple(lengths[number] for number in some), model.device)
+            emissions = torch.from_numpy(np.concatenate([scored[number].scores for number in some]))
+            yield some, layout, emissions.to(model.device, torch.float64)
 
 
 def _one_by_one(own: WordScores) -> Decoded:

@@ -96,6 +96,11 @@ class TaskOptions:
     crf: bool = False  # of tags: score whole paths, not words one by one
     windows: Windows = WHOLE
 
+    def __post_init__(self) -> None:
+        weights = self.class_weights
+        if weights is not None and not isinstance(weights, str | Mapping):
+            raise InputError(f'class_weights={str(weights)[:60]}: use "balanced" or a weight for each class by name')
+
     def refuse(self, kind: str, *names: str) -> None:
         """An option that means nothing for the task is an error, not a silence."""
         for name in names:
@@ -128,6 +133,9 @@ class Task(Protocol):
 
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
+
+    def unseen(self, examples: Sequence[Any]) -> list[str]:
+        """Labels of these examples that training did not see, and which are therefore never found."""
 
     def material(self, tokenizer: Tokenizer, examples: Sequence[Any], size: int) -> Material:
         """Examples for training or judging, read by a model that takes `size` tokens at once."""

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from kinfolk.data.examples import Sentence
 from kinfolk.data.tags import detect_scheme, to_iob2
 from kinfolk.errors import InputError
-from kinfolk.jobs.tag import tag
+from kinfolk.jobs.tag import tag, tag_chances, tag_task
 from kinfolk.jobs.tagged import places_of
 from kinfolk.sklearn.inputs import items_of, same_length
 from kinfolk.sklearn.learner import TextLearner
@@ -87,6 +87,17 @@ class TextTagger(TextLearner):
         """The tags of every text's words."""
         check_is_fitted(self)
         return [[word.tag for word in found.words] for found in tag(self.encoder_, words_of(X))]
+
+    def predict_proba(self, X: Any) -> list[np.ndarray]:  # noqa: N803
+        """Of each text (words, classes), in the order of `classes_`; rows sum to 1.
+
+        With `crf` a word's probabilities are over all paths of its sentence. `predict` takes the best path as a whole,
+        so that a word's tag need not be its most probable one.
+        """
+        check_is_fitted(self)
+        labels = tag_task(self.encoder_).labels
+        order = [labels.index(name) for name in self.classes_]  # no tag is held out altogether, so training saw all
+        return [found[:, order] for found in tag_chances(self.encoder_, words_of(X))]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """F1 of whole entities, as conlleval counts them; the share of right words where tags mark no spans."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinfolk.errors import InputError, choose, nearest, number_between, whole_number
+from kinfolk.errors import InputError, choose, kind_of, nearest, number_between, whole_number
 from kinfolk.parts.precision import PRECISIONS
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.schedules import SCHEDULES
@@ -39,6 +39,8 @@ class TrainSettings:
     optimiser: OptimiserSettings = field(default_factory=OptimiserSettings)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.optimiser, OptimiserSettings):
+            raise InputError(f"optimiser is {kind_of(self.optimiser)}; expected OptimiserSettings")
         choose("schedule", self.schedule, SCHEDULES)
         choose("precision", self.precision, PRECISIONS)
         if whole_number("seed", self.seed, 0) > LARGEST_SEED:
