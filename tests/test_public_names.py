@@ -54,7 +54,17 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "info": [],
         "save": ["folder", "card"],
         "to": ["device"],
-        "translate": ["texts", "beam", "length_penalty", "best", *drawn, "max_length", "copy_unknown", "penalty", "stop"],
+        "translate": [
+            "texts",
+            "beam",
+            "length_penalty",
+            "best",
+            *drawn,
+            "max_length",
+            "copy_unknown",
+            "penalty",
+            "stop",
+        ],
         "translate_settings": ["options"],
         "translate_stream": ["texts", "settings"],
     }
