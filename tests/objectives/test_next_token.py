@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from kinfolk.errors import InputError
 from kinfolk.objectives.next_token import Lanes, NextToken, perplexity
-from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent import CellState
 from kinfolk.parts.tokens import pack
 from tiny import close
 from tiny_recurrent import our_lm
@@ -53,7 +53,7 @@ def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int,
 def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
     model, objective, tokens = our_lm(kind=kind), NextToken(), stream(24)
     plan, total, count = Lanes(tokens, 4, 5), 0.0, 0.0
-    state: State | None = None
+    state: CellState | None = None
     for step in range(plan.batches):
         prepared = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
         loss, state = objective.carry(model, prepared, state)

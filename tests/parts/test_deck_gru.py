@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.parts.deck_gru import KINDS, DeckCell, DeckGru, build_recurrent
-from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent import CellState
 from kinfolk.parts.tokens import Layout
 
 LENGTHS = (2, 5, 1, 5, 3)
@@ -107,7 +107,7 @@ def test_a_sequence_without_tokens_ends_where_it_began(kind: str, bidirectional:
     torch.manual_seed(0)
     part = build_recurrent(kind, WIDTH, HIDDEN, LAYERS, bidirectional).double()
     vectors, pieces = rows((2, 3)), part.start(4, rows())
-    start: State = tuple(torch.randn_like(piece) for piece in pieces)
+    start: CellState = tuple(torch.randn_like(piece) for piece in pieces)
     found, end = part(vectors, Layout((0, 2, 0, 3)), start)
     expected, others = part(vectors, Layout((2, 3)), tuple(piece[:, [1, 3]] for piece in start))
     exact(found, expected)

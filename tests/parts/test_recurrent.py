@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinfolk.parts.recurrent import KINDS, Recurrent, State, Steps
+from kinfolk.parts.recurrent import KINDS, CellState, Recurrent, Steps
 from kinfolk.parts.tokens import Layout
 
 LENGTHS = (2, 5, 1, 5, 3)
@@ -33,7 +33,9 @@ def reference(part: Recurrent) -> nn.RNNBase:
     return made
 
 
-def one_by_one(part: Recurrent, vectors: Tensor, layout: Layout, state: State | None = None) -> tuple[Tensor, State]:
+def one_by_one(
+    part: Recurrent, vectors: Tensor, layout: Layout, state: CellState | None = None
+) -> tuple[Tensor, CellState]:
     outputs, ends = [], []
     cells = reference(part)
     for number, own in enumerate(layout.split(vectors)):

@@ -13,7 +13,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.model import Model
 from kinfolk.models.recurrent_lm import FAMILY, RecurrentLmConfig, layer_of
 from kinfolk.models.text_to_text import xavier
-from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent import CellState
 from kinfolk.parts.recurrent_decoder import RecurrentDecoder, RecurrentState
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
@@ -46,7 +46,9 @@ class RecurrentLm(nn.Module):
         """(vocabulary,)."""
         return self.decoder.output_bias
 
-    def forward(self, tokens: Tokens, state: State | None = None, trace: Trace | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, tokens: Tokens, state: CellState | None = None, trace: Trace | None = None
+    ) -> tuple[Tensor, CellState]:
         """(tokens, width); `state` is where each sequence goes on from (zeros without it)."""
         return self.decoder(tokens, state, trace)  # type: ignore[no-any-return]
 

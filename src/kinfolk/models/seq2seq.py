@@ -26,7 +26,7 @@ from kinfolk.models.recurrent_writer import RecurrentLm, start_recurrent
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset
 from kinfolk.parts.deck_gru import build_recurrent
 from kinfolk.parts.dropout import Dropout
-from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent import CellState
 from kinfolk.parts.recurrent_decoder import RecurrentDecoder, RecurrentState
 from kinfolk.parts.scopes import Full
 from kinfolk.parts.scores import LookBack
@@ -125,7 +125,7 @@ class Seq2Seq(nn.Module):
         """(target vocabulary,)."""
         return self.decoder.output_bias
 
-    def read(self, source: Tokens, trace: Trace | None = None) -> tuple[Tensor, State]:
+    def read(self, source: Tokens, trace: Trace | None = None) -> tuple[Tensor, CellState]:
         """The encoder's vectors (source tokens, source width), and the state that the decoder begins with."""
         table = self.decoder.table if self.source_table is None else self.source_table
         given = self.dropout(table(source.ids))
@@ -203,7 +203,7 @@ class Bridge(nn.Module):
         pieces = 2 if kind == "lstm" else 1
         self.layers = nn.ModuleList([Linear(2 * hidden, hidden) for _ in range(pieces * layers)])
 
-    def forward(self, end: State) -> State:
+    def forward(self, end: CellState) -> CellState:
         # Each (layers x 2, sequences, hidden), a layer's directions side by side -> (layers, sequences, 2 hidden)
         sides = [torch.cat([piece[0::2], piece[1::2]], -1) for piece in end]
         rows = iter(self.layers)

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kinfolk.errors import InputError, whole_number
 from kinfolk.objectives.objective import Item, Prepared
-from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent import CellState
 from kinfolk.parts.tokens import Tokens, pack
 from kinfolk.parts.vocabulary import vocabulary_loss
 
@@ -104,7 +104,7 @@ class LanguageModel(Protocol):
     def output_bias(self) -> Tensor | None:
         """(vocabulary,)."""
 
-    def __call__(self, tokens: Tokens, state: State | None = None) -> tuple[Tensor, State]:
+    def __call__(self, tokens: Tokens, state: CellState | None = None) -> tuple[Tensor, CellState]:
         """A vector for each token (tokens, width), and the state after the last ones."""
 
     def scores(self, hidden: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ class NextToken:
             opens.pop(),
         )
 
-    def carry(self, model: LanguageModel, prepared: Prepared, state: State | None) -> tuple[Tensor, State]:
+    def carry(self, model: LanguageModel, prepared: Prepared, state: CellState | None) -> tuple[Tensor, CellState]:
         """The sum of the losses, and the state to go on from, without its history."""
         assert isinstance(prepared, PreparedLanes)
         hidden, after = model(prepared.tokens, None if prepared.opens else state)
@@ -154,7 +154,7 @@ def perplexity(model: Any, stream: Sequence[int] | np.ndarray, length: int = 512
     and a little worse: each begins with nothing remembered.
     """
     plan, objective, total = Lanes(stream, lanes, length), NextToken(), 0.0
-    state: State | None = None
+    state: CellState | None = None
     for step in range(plan.batches):
         prepared = objective.prepare([plan[number] for number in plan.batch(step)], model.device)
         loss, state = objective.carry(model, prepared, state)

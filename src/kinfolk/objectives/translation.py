@@ -43,7 +43,7 @@ class PreparedPairs(Prepared):
     shifted: Tokens
 
 
-class Translator(Protocol):
+class PairModel(Protocol):
     """What the loss needs of a model."""
 
     @property
@@ -83,12 +83,12 @@ class Translation:
             Tokens(before, asked.layout),
         )
 
-    def loss(self, model: Translator, prepared: Prepared) -> Tensor:
+    def loss(self, model: PairModel, prepared: Prepared) -> Tensor:
         assert isinstance(prepared, PreparedPairs)
         hidden = model(prepared.tokens, prepared.shifted)
         return vocabulary_loss(hidden, model.output_table, model.output_bias, prepared.targets, self.smoothing)
 
-    def scores(self, model: Translator, prepared: Prepared) -> Tensor:
+    def scores(self, model: PairModel, prepared: Prepared) -> Tensor:
         """(target tokens, vocabulary): all of them, so for small batches only."""
         assert isinstance(prepared, PreparedPairs)
         return model.scores(model(prepared.tokens, prepared.shifted))

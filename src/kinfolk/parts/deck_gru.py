@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts import recurrent
 from kinfolk.parts.dropout import Dropout
-from kinfolk.parts.recurrent import Recurrent, State, Steps
+from kinfolk.parts.recurrent import CellState, Recurrent, Steps
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.tokens import Layout
 
@@ -65,11 +65,11 @@ class DeckGru(nn.Module):
         self.cells = nn.ModuleList([DeckCell(given, hidden) for given in widths for _ in range(self.directions)])
         self.dropout = Dropout(dropout)
 
-    def start(self, sequences: int, like: Tensor) -> State:
+    def start(self, sequences: int, like: Tensor) -> CellState:
         """Zeros, on the device and in the type of `like`."""
         return (like.new_zeros(len(self.cells), sequences, self.hidden),)
 
-    def forward(self, vectors: Tensor, layout: Layout, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> tuple[Tensor, CellState]:
         """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
         layers, state = self._layers(vectors, layout, state)
         return layers[-1], state
@@ -78,7 +78,7 @@ class DeckGru(nn.Module):
         """What every layer gives, (tokens, directions x hidden) each."""
         return self._layers(vectors, layout, None)[0]
 
-    def _layers(self, vectors: Tensor, layout: Layout, state: State | None) -> tuple[list[Tensor], State]:
+    def _layers(self, vectors: Tensor, layout: Layout, state: CellState | None) -> tuple[list[Tensor], CellState]:
         steps, turned = Steps.of(layout), _turned(layout)
         (before,) = self.start(layout.sequences, vectors) if state is None else state
         ends, layers = [], []
@@ -93,7 +93,7 @@ class DeckGru(nn.Module):
             vectors = self._between(found, first)
         return layers, (torch.stack(ends),)
 
-    def step(self, vectors: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""
         assert self.directions == 1, "a text cannot be written from both ends"
         ends = []

@@ -24,7 +24,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from kinfolk.parts.tokens import Layout
 
-State = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers x directions, sequences, hidden)
+CellState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers x directions, sequences, hidden)
 
 
 class _NotOnMeta(nn.RNNBase):
@@ -72,13 +72,13 @@ class Recurrent(nn.Module):
         between = dropout if layers > 1 else 0.0
         self.cells = KINDS[kind](width, hidden, layers, dropout=between, bidirectional=bidirectional)
 
-    def start(self, sequences: int, like: Tensor) -> State:
+    def start(self, sequences: int, like: Tensor) -> CellState:
         """Zeros, on the device and in the type of `like`."""
         cells = self.cells
         shape = (cells.num_layers * (1 + cells.bidirectional), sequences, cells.hidden_size)
         return tuple(like.new_zeros(shape) for _ in range(2 if self.kind == "lstm" else 1))
 
-    def forward(self, vectors: Tensor, layout: Layout, state: State | None = None) -> tuple[Tensor, State]:
+    def forward(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> tuple[Tensor, CellState]:
         """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
         if 0 in layout.lengths:
             return self._beside_empty(
@@ -108,17 +108,17 @@ class Recurrent(nn.Module):
             setattr(layer.cells, name, getattr(cells, name.replace("_l0", f"_l{number}")))
         return layer
 
-    def step(self, vectors: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""
         assert not self.cells.bidirectional, "a text cannot be written from both ends"
         found, end = self._run(vectors.unsqueeze(0), state)
         return found[0], end
 
-    def _run(self, given: Any, state: State | None) -> tuple[Any, State]:
+    def _run(self, given: Any, state: CellState | None) -> tuple[Any, CellState]:
         found, end = self.cells(given, state[0] if state is not None and self.kind != "lstm" else state)
         return found, end if isinstance(end, tuple) else (end,)
 
-    def _beside_empty(self, vectors: Tensor, layout: Layout, state: State) -> tuple[Tensor, State]:
+    def _beside_empty(self, vectors: Tensor, layout: Layout, state: CellState) -> tuple[Tensor, CellState]:
         """The kernels know no empty sequences: the others run without them. Empty ones have no rows to take out."""
         lengths = tuple(length for length in layout.lengths if length)
         if not lengths:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kinfolk.parts.deck_gru import build_recurrent
 from kinfolk.parts.dropout import Dropout
-from kinfolk.parts.recurrent import State
+from kinfolk.parts.recurrent import CellState
 from kinfolk.parts.tables import Embedding, Linear
 from kinfolk.parts.tokens import Tokens
 from kinfolk.parts.trace import Trace
@@ -39,7 +39,9 @@ class RecurrentDecoder(nn.Module):
         """(vocabulary, hidden): what vectors are scored with."""
         return (self.table if self.output is None else self.output).weight
 
-    def forward(self, tokens: Tokens, state: State | None = None, trace: Trace | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, tokens: Tokens, state: CellState | None = None, trace: Trace | None = None
+    ) -> tuple[Tensor, CellState]:
         """`state` is where each sequence begins, zeros without it. A trace gets the embeddings and the top layer."""
         given = self.dropout(self.table(tokens.ids))
         found, state = self.stack(given, tokens.layout, state)
@@ -49,7 +51,7 @@ class RecurrentDecoder(nn.Module):
             trace.add_hidden(found)
         return self.dropout(found), state
 
-    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """One token more of each row: (rows,) -> (rows, hidden), and the state after it."""
         found, state = self.stack.step(self.dropout(self.table(ids)), state)
         return self.dropout(found), state
@@ -65,10 +67,10 @@ class RecurrentState:
     """What a recurrent decoder remembers while it writes: the state of each row (see state.py)."""
 
     beams: int
-    memory: State  # each (layers, rows, hidden)
+    memory: CellState  # each (layers, rows, hidden)
 
     @classmethod
-    def of(cls, memory: State, beams: int) -> RecurrentState:
+    def of(cls, memory: CellState, beams: int) -> RecurrentState:
         """From the state of each sentence; all its beams begin there."""
         return cls(beams, tuple(piece.repeat_interleave(beams, dim=1) for piece in memory))
 
