@@ -21,7 +21,12 @@ def example(label: Any, number: int = 0) -> Example:
     ("task", "given", "reason"),
     [
         ("classify", [example("a"), example(None, 1)], "row 1: the label 'None' is not a name"),
-        ("classify", [("a text", "a label")], "example 0 is a tuple; the task classify learns from Examples"),
+        (
+            "classify",
+            [("text", "a", "b", "c")],
+            "example 0 is a tuple; the task classify learns from Examples",
+        ),
+        ("classify", [("a text", "a label"), ("another", 3)], "example 1: the label '3' is not a name"),
         ("tag", [example("a")], "example 0 is an Example; the task tag learns from Sentences"),
         ("regress", [example(1.0), example(float("nan"), 1)], "row 1: the label 'nan' is not a finite number"),
         ("regress", [example(1.0), example(None, 1)], "row 1: the label 'None' is not a finite number"),
@@ -55,3 +60,11 @@ def test_a_short_run_has_something_to_average(tiny_bert: Path, tmp_path: Path) -
     options: dict[str, Any] = {"dev": given, "device": "cpu", "steps": 3, "rate": 1e-2, "batch_size": 4}
     kinfolk.finetune(tiny_bert, given, tmp_path / "run", average=0.1, **options)
     assert np.isfinite(kinfolk.load(tmp_path / "run", device="cpu").embed("text 1")).all()
+
+
+@pytest.mark.parametrize("pair", [(), ("and a second",)])
+def test_tuples_stand_for_examples(pair: tuple[str, ...], tiny_bert: Path, tmp_path: Path) -> None:
+    given = [(f"text {number}", *pair, "ab"[number % 2]) for number in range(12)]
+    kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=given, device="cpu", steps=2)
+    found = kinfolk.load(tmp_path / "run", device="cpu")
+    assert found.classify(("text 3", *pair) if pair else "text 3").label in "ab"  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kinfolk.data.readers import Problems
 from kinfolk.errors import DataError, InputError, kind_of
@@ -111,6 +111,20 @@ LEARNED = {  # what each task learns from
     "answer": Question,
     "choose": Choice,
 }
+
+
+def plain_example(given: Any, number: int) -> Any:
+    """A tuple or list of text and label, or of text, pair and label, as an example; all else as it is.
+
+    >>> plain_example(("Lovely.", "good"), 0)
+    Example(text='Lovely.', pair=None, label='good', where='example 0')
+    """
+    match given:
+        case str(text), label:
+            return Example(text, None, label, f"example {number}")
+        case str(text), str(pair), label:
+            return Example(text, pair, label, f"example {number}")
+    return given
 
 
 def checked_examples(given: Iterable[object], task: str) -> list[AnyExample]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from kinfolk.data.examples import AnyExample, checked_examples
+from kinfolk.data.examples import AnyExample, checked_examples, plain_example
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey, survey
 from kinfolk.errors import InputError, choose, first_few, kind_of, require_collection, whole_number
@@ -39,6 +39,7 @@ from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.trainer import Progress
 
 Source = str | Path | Sequence[AnyExample]
+Given = Source | Sequence[tuple[Any, ...]]
 KINDS: dict[str, tuple[type, ...]] = {  # of arguments that hold settings
     "output": (str, Path),
     "frozen": (str, Reading, NoneType),
@@ -70,9 +71,9 @@ class Finetuned:
 
 def finetune(
     model: str | Path | Encoder,
-    train: Source,
+    train: Given,
     output: str | Path,
-    dev: Source | None = None,
+    dev: Given | None = None,
     task: str | None = None,
     text: str | None = None,
     pair: str | None = None,
@@ -96,6 +97,7 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, tagged sentences, questions or choices.
 
+    `train` and `dev` are files, or lists: of `(text, label)`, of `(text, pair, label)`, or of data/examples.py's.
     `model` may be loaded already; it is not changed. `task` is classify, multilabel, regress, tag, answer or choose;
     without it the form of the data tells (reading.py). Without `dev`, a tenth of `train` is held out; an empty list
     holds nothing out, and the last weights are kept. `dropout` replaces the model's own. The same call on the same
@@ -154,11 +156,12 @@ def _require_kinds(given: Mapping[str, object]) -> None:
             raise InputError(f"{name} is {kind_of(given[name])}; expected {known}")
 
 
-def _source(name: str, given: Source) -> Source:
+def _source(name: str, given: Given) -> Source:
     """A file as it is named, examples as a list: what can be read only once is read here."""
     if isinstance(given, str | Path):
         return given
-    return list(require_collection(given, f"{name} to be a file or a list of examples"))
+    listed = require_collection(given, f"{name} to be a file or a list of examples")
+    return [plain_example(example, number) for number, example in enumerate(listed)]
 
 
 def _settings(given: TrainSettings | None, named: Mapping[str, Any], usual: TrainSettings) -> TrainSettings:
