@@ -61,12 +61,11 @@ class Training:
     seeds: int = 1
     crf: bool = False
     average: float = 0.0
-    layer_decay: float = 1.0
     dropout: float | None = None
     precision: str = "fp32"
 
     def settings(self) -> TrainSettings:
-        optimiser = OptimiserSettings(rate=self.rate, layer_decay=self.layer_decay)
+        optimiser = OptimiserSettings(rate=self.rate)
         return TrainSettings(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -86,7 +85,6 @@ class Training:
             words += [f"--{option}", shlex.quote(value)] if value is not None else []
         words += ["--header", ",".join(self.columns.header)] if self.columns.header else []
         words += ["--crf"] * self.crf + (["--average", f"{self.average:g}"] if self.average else [])
-        words += ["--layer-decay", f"{self.layer_decay:g}"] if self.layer_decay < 1 else []
         words += [] if self.dropout is None else ["--dropout", f"{self.dropout:g}"]
         words += ["--rate", f"{self.rate:g}", "--epochs", f"{self.epochs:g}", "--batch-size", str(self.batch_size)]
         words += ["--evaluations", str(self.evaluations)] + (["--seeds", str(self.seeds)] if self.seeds > 1 else [])
@@ -103,11 +101,10 @@ TRAININGS = {
         {"TF-IDF": tfidf},
         90.5,
         25,
-        rate=2e-4,
+        rate=1.2e-4,
         epochs=2,
         batch_size=64,
         evaluations=16,
-        layer_decay=0.8,
     ),
     "sst2": Training(
         "SST-2, the tutorial's 6,920 sentences",
