@@ -116,11 +116,11 @@ ENTRIES = {
     "french-45": Entry("Transformer", "transformer", TRANSFORMER, WARM, 45, FRENCH, goal=52),
     "tatoeba-45": Entry("Transformer", "transformer", {**TRANSFORMER, "dropout": 0.1}, WARM, 45, TATOEBA),
     "scheduled-sampling": Entry(
-        "attention, perceptron; own guesses up to a quarter", "attention", _attention("perceptron"), COSINE,
-        twin="attention-mlp", sampling={"scheduled_sampling": 0.25, "sampling_schedule": "linear"},
+        "attention, bilinear; own guesses up to a quarter", "attention", _attention("bilinear"), COSINE,
+        twin="attention-bilinear", sampling={"scheduled_sampling": 0.25, "sampling_schedule": "linear"},
     ),
     "free-running": Entry(
-        "attention, perceptron; own guesses only", "attention", _attention("perceptron"), COSINE, twin="attention-mlp",
+        "attention, bilinear; own guesses only", "attention", _attention("bilinear"), COSINE, twin="attention-bilinear",
         sampling=FREE,
     ),
 }  # fmt: skip

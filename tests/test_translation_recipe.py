@@ -83,17 +83,17 @@ def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
     import translation_clock
 
     monkeypatch.setattr(translation_clock, "THREADS", 1)
-    with pytest.raises(SystemExit, match="attention-mlp has no steps yet; on an idle machine run"):
+    with pytest.raises(SystemExit, match="attention-bilinear has no steps yet; on an idle machine run"):
         run("scheduled-sampling", steps=None)
-    with pytest.raises(SystemExit, match="scheduled-sampling takes the steps of attention-mlp"):
+    with pytest.raises(SystemExit, match="scheduled-sampling takes the steps of attention-bilinear"):
         run("scheduled-sampling", time=True)
-    run("attention-mlp", time=True)
-    timed = read_object(data / "output" / "translation.json")["timed"]["attention-mlp"]
+    run("attention-bilinear", time=True)
+    timed = read_object(data / "output" / "translation.json")["timed"]["attention-bilinear"]
     assert timed["steps"] == 1
     assert timed["tries"] == [1, 1, 1]
     assert timed["load_before"] >= 0
-    assert not (data / "output" / "runs" / "translation" / "attention-mlp").exists()
-    assert "attention-mlp: 1 steps take" in capsys.readouterr().err
+    assert not (data / "output" / "runs" / "translation" / "attention-bilinear").exists()
+    assert "attention-bilinear: 1 steps take" in capsys.readouterr().err
     run("scheduled-sampling", steps=None)
     assert read_object(data / "output" / "translation.json")["runs"]["scheduled-sampling"]["steps"] == 1
 
@@ -114,12 +114,12 @@ def test_from_pairs_to_the_page_and_not_twice(
     import translation
     import translation_page
 
-    names = ["seq2seq", "attention-mlp", "scheduled-sampling", "tatoeba-45"]
+    names = ["seq2seq", "attention-bilinear", "scheduled-sampling", "tatoeba-45"]
     run(*names)
     output = data / "output"
     runs = read_object(output / "translation.json")["runs"]
     assert list(runs) == names
-    found = runs["attention-mlp"]
+    found = runs["attention-bilinear"]
     assert (found["steps"], found["beam"], found["pairs"]) == (2, 4, {"train": 60, "dev": 8, "test": 24})
     assert found["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a")
     assert sum(group["sentences"] for group in found["groups"].values()) == 24
