@@ -105,6 +105,7 @@ TRAININGS = {
         epochs=2,
         batch_size=64,
         evaluations=16,
+        dropout=0.2,
     ),
     "sst2": Training(
         "SST-2, the tutorial's 6,920 sentences",
