@@ -298,7 +298,9 @@ def write() -> None:
         asked = TRAININGS[name]
         digits = 1 if asked.scale == 100 else 3
         beside = "; ".join(f"{title} {value:.{digits}f}" for title, value in found["controls"].items())
-        reached = f"{asked.scale * found['mean'][asked.figure]:.{digits}f}"
+        value = asked.scale * found["mean"][asked.figure]
+        missed = asked.goal is not None and value < asked.goal <= round(value, digits)  # rounding must not reach it
+        reached = f"{value:.{digits + missed}f}"
         if found["deviation"]:
             reached += f" ± {asked.scale * found['deviation'][asked.figure]:.{digits}f}"
         took = f"{found['minutes']:g} on {found['threads']}, {found['machine']}" if found["minutes"] else ""
