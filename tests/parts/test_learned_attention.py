@@ -39,8 +39,8 @@ def by_parts(q: Tensor, k: Tensor, v: Tensor, bound: Bound, bias: Bias | None = 
     return joined if bound.order is None else joined[bound.order]
 
 
-def drawn(*shape: int) -> Tensor:
-    generator = torch.Generator().manual_seed(sum(shape))
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
     return torch.randn(shape, dtype=torch.float64, generator=generator, requires_grad=True)
 
 
@@ -79,7 +79,8 @@ def test_tokens_that_look_at_each_other_learn_as_by_parts(lengths: str, scope: s
 )
 def test_targets_that_look_at_sources_learn_as_by_parts(scope: Scope, firsts: tuple[int, ...] | None) -> None:
     targets, sources = Layout((3, 2, 4, 4, 1), first_positions=firsts), Layout((5, 0, 2, 3, 40))
-    rows = [drawn(tokens, HEADS, WIDTH) for tokens in (targets.tokens, sources.tokens, sources.tokens + 0)]
+    counts = (targets.tokens, sources.tokens, sources.tokens)
+    rows = [drawn(tokens, HEADS, WIDTH, seed=seed) for seed, tokens in enumerate(counts)]
     bound = scope.bind(targets, sources)
     found = gradients(lambda: attend(*rows, bound, dropout=P), rows)
     expected = gradients(lambda: by_parts(*rows, bound), rows)

@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, made_pairs, read_pairs, read_parallel
-from kinfolk.errors import InputError, choose, number_between
+from kinfolk.errors import ConfigError, InputError, choose, number_between
 from kinfolk.jobs.decoder_start import DecoderStart
 from kinfolk.jobs.job import refuse_finished
 from kinfolk.jobs.loaded import pick_device
@@ -266,4 +266,7 @@ def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str
     for name in changes:
         if name in own:
             raise InputError(f'changes: "{name}" follows from the vocabulary')
-    return type(preset).make(**(dataclasses.asdict(preset) | own | dict(changes)))
+    found = type(preset).make(**(dataclasses.asdict(preset) | own | dict(changes)))
+    if changes.get("score_width") and found.score != "perceptron":  # type: ignore[attr-defined]
+        raise ConfigError(f"score_width is the width of a perceptron; the score is {found.score}")  # type: ignore[attr-defined]
+    return found

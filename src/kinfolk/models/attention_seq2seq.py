@@ -35,8 +35,6 @@ class AttentionConfig(Seq2SeqConfig):
         super().__post_init__()
         if self.score not in SCORES:
             raise ConfigError(f"score {self.score[:60]!r} is not known; choose one of {', '.join(SCORES)}")
-        if self.score_width and self.score != "perceptron":
-            raise ConfigError(f"score_width is the width of a perceptron; the score is {self.score}")
         if self.score == "dot" and self.source_width != self.hidden:
             raise ConfigError(
                 f"score dot: vectors of width {self.hidden} and {self.source_width} have no product; "
