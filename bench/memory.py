@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.harness import ROOT, judged, table, write_result
 
-SHORT, LONG = 10_000, 100_000
+SHORT, LONG, LONGEST = 10_000, 100_000, 1_000_000
 CALLS, EARLY = 10_000, 500
 MOST, MOST_MB = 5, 20  # per cent that memory may grow over a file, and MB over many calls
 LINES = "import resource, sys; from kinfolk.cli.main import main; sys.argv = sys.argv[1:]\ntry: main()\nfinally: "
@@ -120,17 +120,19 @@ def within_size(sizes: tuple[int, int]) -> list[str]:
 
 
 def main() -> None:
-    rows, lines = [], (SHORT, LONG)
+    rows: list[list[str]] = []
+    lines = SHORT, LONG
     with tempfile.TemporaryDirectory() as place:
         predicting = ["predict", "--model", classifier(Path(place) / "model")]
         for verb, *given in (
             ("embed", ["embed", "--model", "demo"]),
             ("predict", predicting, "text\n", "out.csv"),
         ):
-            found = [sizes_of(count, *given) for count in lines]
-            for what, *sizes in zip(("resident", "peak"), *found, strict=True):
-                pair = sizes[0], sizes[1]
-                rows += rows_of(f"`kinfolk {verb}`, {what} at {{:,}} lines", lines, pair, within_share(pair))
+            (small, first), (large, second), (_, third) = (sizes_of(count, *given) for count in (*lines, LONGEST))
+            told = f"`kinfolk {verb}`, {{}} at {{{{:,}}}} lines"
+            rows += rows_of(told.format("resident"), lines, (small, large), within_share((small, large)))
+            settled = rows_of(told.format("peak"), (LONG, LONGEST), (second, third), within_share((second, third)))
+            rows += [[told.format("peak").format(SHORT), f"{first / 1024:.0f}", "", "", ""], *settled]
     streamed = tuple(numbers_of(STREAM.format(short=SHORT, lines=count))[0] for count in lines)
     told = "`model.embed` after `keep_few_kernels()`, resident at {:,} lines of a generator"
     rows += rows_of(told, lines, streamed, within_share(streamed))
@@ -138,6 +140,10 @@ def main() -> None:
         before, after = numbers_of(LEAK.format(verb=verb, calls=CALLS, early=EARLY))
         told = f"`model.{verb}`, resident after {{:,}} calls"
         rows += rows_of(told, (EARLY, CALLS), (before, after), within_size((before, after)))
-    note = "The vectors that `model.embed` returned are given up before memory is measured."
+    note = (
+        "The vectors that `model.embed` returned are given up before memory is measured. Resident memory is what is "
+        "left after a chunk of lines; a peak is the worst moment of all batches, so that it is higher where there are "
+        "more of them, until it has seen them all."
+    )
     header = ["", "MB", "growth", "at most", "holds"]
     write_result("memory", "Memory", f"{table(header, rows)}\n\n{note}")

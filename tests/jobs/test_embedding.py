@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from kinfolk.demo import passages
 from kinfolk.errors import InputError
+from kinfolk.jobs import embed
 from kinfolk.jobs.embed import TokenVectors
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.parts.trace import Trace
@@ -94,6 +95,18 @@ def test_neither_batch_nor_chunk_changes_a_vector(encoder: Encoder) -> None:
     together = encoder.embed(texts, normalize=True)
     for number in [*range(0, 2100, 23), 2047, 2048, 2099]:
         np.testing.assert_allclose(encoder.embed(texts[number], normalize=True), together[number], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 40, 41])
+def test_vectors_of_many_chunks_are_one_array_in_order(
+    encoder: Encoder, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{place} cats sleep" for place in range(number)]
+    expected = encoder.embed(texts, normalize=True)
+    monkeypatch.setattr(embed, "CHUNK_TEXTS", 2)
+    found = encoder.embed((text for text in texts), normalize=True)
+    assert found.shape == (number, encoder.model.config.width)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
 def test_texts_of_all_lengths_cost_their_own_tokens(encoder: Encoder) -> None:

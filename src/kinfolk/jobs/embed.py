@@ -18,6 +18,7 @@ from kinfolk.data.batching import token_batches, weighed_chunks
 from kinfolk.errors import InputError, kind_of
 from kinfolk.jobs.layers import LayerChoice
 from kinfolk.jobs.windows import CutCount, Piece, pieces
+from kinfolk.machine import give_back
 from kinfolk.models.model import Model
 from kinfolk.parts.tokens import Layout, Tokens, pack_for
 from kinfolk.parts.trace import Trace
@@ -26,6 +27,7 @@ from kinfolk.text.tokenizer import Text, Tokenizer
 POOLS = ("first", "mean", "max", "none")
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**19
+CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs some page faults
 TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
 SHORTEST = 1e-12  # vectors that are shorter are not made longer than one
 BATCH_TOKENS = 2048  # of 512 … 8,192 the fastest here, within a few per cent
@@ -80,6 +82,26 @@ def embed_chunks(
     for parts, number in _ahead(prepare, weighed_chunks(texts, CHUNK_TEXTS, _characters, most)):
         yield _compute(model, parts, number, settings, trace)
     cut.report()
+
+
+def stacked(chunks: Iterator[np.ndarray], width: int) -> np.ndarray:
+    """(n, width): the rows of all chunks in one array, which grows by half when it is full.
+
+    A chunk is given up as soon as it is copied: all of them kept until the last would hold the memory twice. The holes
+    that batches leave in the heap go back to the system now and then.
+    """
+    rows = next(chunks, np.empty((0, width), dtype=np.float32))
+    count = len(rows)
+    for number, chunk in enumerate(chunks, 2):
+        if count + len(chunk) > len(rows):
+            rows.resize((max(count + len(chunk), count * 3 // 2), width), refcheck=False)
+        rows[count : count + len(chunk)] = chunk
+        count += len(chunk)
+        if number % CHUNKS_HELD == 0:
+            give_back()
+    if count < len(rows):
+        rows.resize((count, width), refcheck=False)
+    return rows
 
 
 def _characters(text: Text) -> int:

@@ -17,7 +17,7 @@ from kinfolk.checkpoints.text_to_text import is_text_to_text
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose, kind_of, require_collection
 from kinfolk.files import new_folder, write_bytes
 from kinfolk.jobs.choice_task import Chosen
-from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed
+from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed, stacked
 from kinfolk.jobs.fill import Filled, fill_masks
 from kinfolk.jobs.find import G2P, find_model
 from kinfolk.jobs.layers import choose_layers
@@ -95,13 +95,11 @@ class Encoder:
             raise InputError(f"trace is {kind_of(trace)}; make one with kinfolk.Trace() and give it")
         single = isinstance(texts, str | tuple)
         source: Iterable[Text] = [texts] if single else require_collection(texts, TEXTS)  # type: ignore[list-item]
-        found = list(embed_chunks(self.model, self.tokenizer, source, settings, trace))
+        chunks = embed_chunks(self.model, self.tokenizer, source, settings, trace)
         if settings.pool == "none":
-            tokens = [item for chunk in found for item in chunk]
+            tokens = [item for chunk in chunks for item in chunk]
             return tokens[0] if single else tokens
-        if not found:
-            return np.zeros((0, self.embed_width(settings)), dtype=np.float32)
-        vectors = found[0] if len(found) == 1 else np.concatenate(found)  # type: ignore[arg-type]
+        vectors = stacked(chunks, self.embed_width(settings))  # type: ignore[arg-type]
         return vectors[0] if single else vectors
 
     def embed_stream(self, texts: Iterable[Text], settings: EmbedSettings) -> Iterator[np.ndarray | list[TokenVectors]]:
