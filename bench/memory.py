@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.harness import ROOT, judged, table, write_result
 
-SHORT, LONG, LONGEST = 10_000, 100_000, 1_000_000
+SHORT, LONG, LONGEST = 10_000, 100_000, 300_000
 CALLS, EARLY = 10_000, 500
 MOST, MOST_MB = 5, 20  # per cent that memory may grow over a file, and MB over many calls
 LINES = "import resource, sys; from kinfolk.cli.main import main; sys.argv = sys.argv[1:]\ntry: main()\nfinally: "
