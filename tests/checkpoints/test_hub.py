@@ -168,3 +168,8 @@ def test_whatever_a_library_makes_of_a_foreign_answer_is_one_line(
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(HubError, match=f'^"somebody/tiny" cannot be fetched from the hub: {type(error).__name__}'):
         locate("somebody/tiny")
+
+
+def test_a_path_is_never_a_hub_name(cache: Path) -> None:
+    with pytest.raises(FolderError, match="'nobody': no such folder"):
+        locate(Path("nobody"))

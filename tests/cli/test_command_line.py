@@ -55,7 +55,8 @@ def test_the_version_is_told(command: Command) -> None:
 def test_wrong_usage_is_exit_code_two(command: Command, arguments: tuple[str, ...]) -> None:
     ended = command(*arguments)
     assert (ended.code, ended.out) == (2, "")
-    assert "Error: " in ended.err
+    assert ended.err.startswith("kinfolk: ")
+    assert ended.err.count("\n") == 1
 
 
 def test_a_fault_of_the_user_is_one_line(command: Command, tmp_path: Path) -> None:

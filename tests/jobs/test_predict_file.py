@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -208,3 +209,31 @@ def test_without_pyarrow_a_parquet_output_says_what_to_install(
     (tmp_path / "in.txt").write_text("a\n")
     with Refuses(judge) as model, pytest.raises(DataError, match="pip install pyarrow"):
         predict_file(model, tmp_path / "in.txt", tmp_path / "out.parquet")
+
+
+def test_a_table_without_rows_is_refused(judge: Encoder, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("text,id\n")
+    with pytest.raises(DataError, match=r"in\.csv: there are no rows"):
+        predict_file(judge, tmp_path / "in.csv", tmp_path / "out.csv")
+    assert not (tmp_path / "out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "header", "told"),
+    [
+        (True, "text", "in.csv:2: one text, but the model learned from pairs (1 such)"),
+        (False, "text1,text2", "in.csv:2: a pair, but the model learned from single texts (1 such)"),
+        (True, "text1,text2", None),
+        (False, "text", None),
+        (None, "text", None),
+    ],
+)
+def test_pairs_and_single_texts_are_not_taken_for_each_other(
+    judge: Encoder, pairs: bool | None, header: str, told: str | None, tmp_path: Path
+) -> None:
+    trained = replace(judge, public={**judge.public, "pairs": pairs})
+    (tmp_path / "in.csv").write_text(f"{header}\n{','.join('ab'[: header.count(',') + 1])}\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        predict_file(trained, tmp_path / "in.csv", tmp_path / "out.csv")
+    assert [str(warning.message).rpartition("/")[2] for warning in caught] == ([] if told is None else [told])

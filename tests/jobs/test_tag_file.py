@@ -101,3 +101,15 @@ def test_faults_are_told_and_nothing_is_written(
     with pytest.raises((DataError, InputError), match=reason):
         tag_file(tagger, tmp_path / name, tmp_path / output, **options)
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_tags_of_another_scheme_still_tell_a_file_with_columns(tagger: Encoder, tmp_path: Path) -> None:
+    types = sorted({label[2:] for label in tagger.public["id2label"].values() if label != "O"})
+    source = tmp_path / "in.txt"
+    source.write_text(f"water S-{types[0]}\nstone O\n\nriver E-{types[0]}\nrain S-NEW\n")
+    assert tag_file(tagger, source, tmp_path / "out.txt") == 2
+    lines = (tmp_path / "out.txt").read_text().splitlines()
+    assert lines[0] == f"water S-{types[0]} {tags(tagger, 'water', 'stone')[0]}"
+    (tmp_path / "words.txt").write_text("water\nstone\n")
+    with pytest.raises(InputError, match=r"ends in \.jsonl; if the input has a word a line, .* \(--text 0\)"):
+        tag_file(tagger, tmp_path / "words.txt", tmp_path / "out.txt")

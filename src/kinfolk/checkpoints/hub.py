@@ -47,7 +47,7 @@ def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
         raise FolderError(f"{name[:80]!r}: no such folder ({str(error)[:80]!r})") from None
     if is_file:
         raise FolderError(f"{path} is a file; give the folder that holds config.json")
-    if not NAME.fullmatch(name):
+    if isinstance(name_or_path, Path) or not NAME.fullmatch(name):
         raise FolderError(f"{name[:200]!r}: no such folder")
     found = _fetch(name, READ)
     if allow_pickle and not any(found.glob("*.safetensors")):

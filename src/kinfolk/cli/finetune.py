@@ -141,6 +141,7 @@ def finetune(
     max_bad_rows: BadRows = 0,
     json: Json = False,
     device: Device = "auto",
+    allow_pickle: AllowPickle = False,
 ) -> None:
     """Train a model on labelled texts, tagged words, questions or choices. After a crash the same command goes on."""
     from kinfolk.jobs.finetune import finetune as train_it
@@ -171,6 +172,7 @@ def finetune(
             device=device,
             watcher=Watcher(tell_survey, step),
             tensorboard=tensorboard,
+            allow_pickle=allow_pickle,
             **asked(context, TRAINING),
         )
     if leads:  # of several processes under torchrun one speaks
@@ -228,9 +230,14 @@ def show_training(found: Finetuned, json: bool) -> None:
 def predict(
     model: Model,
     source: Annotated[
-        str, typer.Option("--input", help="A table, texts one a line, a CoNLL file or SQuAD json; - is standard input.")
+        str,
+        typer.Option(
+            "--input", help="A table, texts one a line, a CoNLL file or SQuAD json; - reads lines from stdin."
+        ),
     ],
-    output: Annotated[Path, typer.Option("--output", help="A .csv, .tsv, .jsonl or .parquet file; CoNLL stays CoNLL.")],
+    output: Annotated[
+        Path, typer.Option("--output", help="A .csv, .tsv, .jsonl or .parquet file; CoNLL stays CoNLL, SQuAD .json.")
+    ],
     text: TextColumn = None,
     pair: PairColumn = None,
     header: Header = None,
@@ -305,6 +312,9 @@ def show_evaluation(found: Evaluation) -> None:
         print_table(
             ("", *found.labels), [(name, *row) for name, row in zip(found.labels, found.confusion, strict=True)]
         )
+        outside = found.examples - sum(map(sum, found.confusion))
+        if outside:
+            print(f"and {outside:,} whose label training did not see")
     if found.mistakes:
         print("\nthe most confident mistakes")
         rows = [(item.probability, item.truth, item.guess, item.where, item.text[:80]) for item in found.mistakes]

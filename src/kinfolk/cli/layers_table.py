@@ -63,10 +63,10 @@ def show(found: LayersTable, output: Path | None, json: bool) -> None:
     """The table on stdout, and as Markdown in a file where asked for."""
     from kinfolk.files import write_bytes
 
-    if output is not None:
-        write_bytes(output, f"{found.markdown()}\n".encode())
     if json:
         print_json(found.as_json())
-        return
-    header = ("layers", f"{found.metric}, %", "deviation", "± (95 %)", "BERT base, paper")
-    print_table(header, [(row.title, row.mean, row.deviation, row.margin, row.published) for row in found.rows])
+    else:
+        header = ("layers", f"{found.metric}, %", "deviation", "± (95 %)", "BERT base, paper")
+        print_table(header, [(row.title, row.mean, row.deviation, row.margin, row.published) for row in found.rows])
+    if output is not None:
+        write_bytes(output, f"{found.markdown()}\n".encode())

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import io
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -24,9 +25,10 @@ from kinfolk.errors import KinfolkError, StopSignalError
 AS_IT_IS = "\b\n"  # a paragraph whose lines are not wrapped
 USER_FAULT, INTERRUPTED, BROKEN_PIPE, SIGNALLED = 2, 130, 1, 128
 
+UsageError: Any = typer.BadParameter.__base__  # typer has a copy of click, or depends on it, and exports no more of it
+
 app = typer.Typer(
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     epilog=AS_IT_IS + embed.EXAMPLE,
@@ -90,7 +92,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks is no reason to fail
+    signal.signal(signal.SIGTERM, end)
     sys.exit(run(sys.argv[1:]))
+
+
+def end(number: int, frame: object) -> NoReturn:
+    """SIGTERM as an exception, so that files which are half written are cleared away."""
+    raise SystemExit(SIGNALLED + number)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -122,12 +130,18 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """typer ends by SystemExit, also when all went well; it tells wrong usage itself, with exit code 2."""
+    """typer would tell wrong usage in four lines; here it is one, as every other fault."""
     try:
-        app(args=list(arguments), prog_name="kinfolk")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
-    return 0
+        code = app(args=list(arguments) or ["--help"], prog_name="kinfolk", standalone_mode=False)
+    except SystemExit as ended:
+        code = ended.code
+    except UsageError as error:
+        help_told = "" if error.ctx is None else f"; see {error.ctx.command_path} --help"
+        say(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{help_told}")
+        return USER_FAULT
+    except typer.Abort:
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
 
 
 def show_warning(usual: Callable[..., None], message: Any, category: type[Warning], *place: Any, **more: Any) -> None:

@@ -17,7 +17,7 @@ from kinfolk.errors import DataError
 PLAIN = ("context", "options", "answer")
 
 
-def read_choices(path: str | Path, needs_label: bool = True, max_bad_rows: int = 0) -> ReadResult[Choice]:
+def read_choices(path: str | Path, needs_label: bool = True, max_bad_rows: int | None = 0) -> ReadResult[Choice]:
     """The choices of a file. Without `needs_label` answers are not looked at."""
     problems = Problems(str(path), max_bad_rows)
     choices = [choice for _, _, choice in choice_rows(Path(path), problems, needs_label)]

@@ -32,7 +32,9 @@ class Tagged:
     lines: tuple[int, ...]
 
 
-def read_conll(path: str | Path, words: int = 0, tags: int | None = -1, max_bad_rows: int = 0) -> ReadResult[Sentence]:
+def read_conll(
+    path: str | Path, words: int = 0, tags: int | None = -1, max_bad_rows: int | None = 0
+) -> ReadResult[Sentence]:
     """The sentences of a file; `words` and `tags` number its columns (-1 is the last), `tags=None` leaves tags out."""
     path = Path(path)
     problems = Problems(str(path), max_bad_rows)
@@ -54,7 +56,7 @@ def read_conll(path: str | Path, words: int = 0, tags: int | None = -1, max_bad_
     return finished(_sentences(found, problems, tags is not None), problems, needs_some=tags is not None)
 
 
-def read_slots(folder: str | Path, max_bad_rows: int = 0) -> ReadResult[Sentence]:
+def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Sentence]:
     """The sentences of a folder whose files seq.in, seq.out and label belong together line by line."""
     folder = Path(folder)
     names = ("seq.in", "seq.out", "label")

@@ -31,7 +31,7 @@ def read_examples(
     label: str | None = None,
     header: Sequence[str] | None = None,
     needs_label: bool = True,
-    max_bad_rows: int = 0,
+    max_bad_rows: int | None = 0,
 ) -> ReadResult[Example]:
     """The examples of a file; `kind` is classify, multilabel or regress.
 

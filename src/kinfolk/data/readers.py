@@ -117,7 +117,7 @@ def numbered_rows(
     if kind == ".jsonl":
         return _json_rows(numbered_lines(path, problems), column, problems)
     if kind == ".csv":
-        records = _csv_records(escaped_lines(path), problems, may_differ=header is None)
+        records = _csv_records(escaped_lines(path), problems, None if header is None else len(header))
         return _table_rows(records, column, header, problems)
     return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
 
@@ -226,12 +226,20 @@ def _tsv_records(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[s
         yield number, line.split("\t") if line else []
 
 
+def _semicolons(line: str, count: int | None) -> bool:
+    if count is None:
+        return ";" in line and "," not in line
+    fields = {mark: len(next(csv.reader([line], delimiter=mark), [])) for mark in ",;"}
+    return fields[";"] == count != fields[","]
+
+
 def _csv_records(
-    lines: Iterator[tuple[int, str]], problems: Problems, may_differ: bool
+    lines: Iterator[tuple[int, str]], problems: Problems, count: int | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Records with the number of their first line; a quoted field may run over several.
 
-    `may_differ`: spreadsheets of many countries write semicolons, and the header line shows it.
+    Spreadsheets of many countries write semicolons. The header line shows it, or without one a first row that has
+    `count` fields in that way only.
     """
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # the module's own 128 KB is less than a long text
     reached = 0
@@ -244,7 +252,7 @@ def _csv_records(
 
     first = next(lines, None)
     lines = lines if first is None else chain([first], lines)
-    semicolons = may_differ and first is not None and ";" in first[1] and "," not in first[1]
+    semicolons = first is not None and _semicolons(first[1], count)
     reader = csv.reader(feed(), strict=True, delimiter=";" if semicolons else ",")
     while True:
         before = reached

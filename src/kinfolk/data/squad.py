@@ -16,7 +16,7 @@ from kinfolk.errors import DataError
 from kinfolk.files import read_object
 
 
-def read_squad(path: str | Path, max_bad_rows: int = 0) -> ReadResult[Question]:
+def read_squad(path: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Question]:
     """The questions of a file."""
     path = Path(path)
     articles = read_object(path).get("data")

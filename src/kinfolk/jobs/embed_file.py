@@ -32,7 +32,7 @@ def embed_file(
 ) -> int:
     """Write the vectors of all texts to `path`; how many texts there were."""
     suffix = ".jsonl" if settings.pool == "none" else ".npy"
-    if Path(path).suffix != suffix:
+    if Path(path).suffix.lower() != suffix:
         raise InputError(f'{path}: vectors with pool="{settings.pool}" are written to a file that ends in {suffix}')
     write = _write_tokens if settings.pool == "none" else write_vectors
     with replacing(Path(path)) as stream:

@@ -93,6 +93,7 @@ def finetune(
     watcher: Watcher | None = None,
     tensorboard: bool = False,
     report: bool = True,
+    allow_pickle: bool = False,
     **training: Any,
 ) -> Finetuned:
     """Fine-tune a model on labelled texts, tagged sentences, questions or choices.
@@ -103,7 +104,7 @@ def finetune(
     holds nothing out, and the last weights are kept. `dropout` replaces the model's own. The same call on the same
     folder goes on where it stopped; other data or settings are refused. How to train is said by name, as in `epochs=5,
     rate=1e-4, batch_size=16` (all names: TrainSettings and OptimiserSettings), or by `settings`. `tensorboard` also
-    writes the log as TensorBoard reads it; without `report` there is none.
+    writes the log as TensorBoard reads it; without `report` there is none. `allow_pickle` is as in `kinfolk.load`.
 
     With `frozen` the encoder stays as it is, and a head learns on its features: linear, bilstm, linear-crf, bilstm-crf
     or logistic, of the `layers` that `embed` knows by name or number, or of a learned "mix" of all (features.py).
@@ -121,7 +122,7 @@ def finetune(
     options = TaskOptions(class_weights, crf if reading is None else reading.crf, Windows(window, stride))
     watcher = watcher if watcher is not None and here.leads else Watcher()
     refuse_finished(output)
-    encoder = model if isinstance(model, Encoder) else load_encoder(model, device)
+    encoder = model if isinstance(model, Encoder) else load_encoder(model, device, allow_pickle)
     learned, held, bad = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
     if not held:
         settings = _blind(settings, seeds)

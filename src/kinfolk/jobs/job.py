@@ -147,8 +147,12 @@ class Job:
 
     def collapsed(self, found: Mapping[int, Mapping[str, float]]) -> list[str]:
         """Seeds that learned nothing, as small data sometimes has it."""
-        if self.task.kind != "classify" or not self.held.items:
+        if not self.held.items:
             return []
+        if self.task.kind != "classify":
+            first = {seed: next(iter(metrics.items())) for seed, metrics in found.items()}
+            told = "seed {} learned nothing that the dev set shows: {} {:.4f}"
+            return [told.format(seed, name, value) for seed, (name, value) in first.items() if value <= COLLAPSED]
         counts: Counter[int] = Counter(self.held.targets)  # type: ignore[attr-defined]
         commonest = max(counts.values()) / counts.total()
         stuck = [seed for seed, metrics in found.items() if metrics["accuracy"] <= commonest + COLLAPSED]
@@ -156,9 +160,11 @@ class Job:
 
 
 def refuse_finished(output: Path) -> None:
-    """A run that came to its end is not begun again."""
+    """A run that came to its end is not begun again, and a model's own folder is no place for a run."""
     if (output / "model").exists():
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
+    if (output / "config.json").exists():
+        raise FolderError(f"{output} is the folder of a model; choose another for the run")
 
 
 def content_hash(content: Any) -> str:

@@ -65,17 +65,18 @@ class LayersRow:
         return mean(self.figures)
 
     @property
-    def deviation(self) -> float:
-        return stdev(self.figures) if len(self.figures) > 1 else 0.0
+    def deviation(self) -> float | None:
+        """Over seeds; None for a single one."""
+        return stdev(self.figures) if len(self.figures) > 1 else None
 
     @property
     def margin(self) -> float | None:
         """Half of the 95 % interval of the mean over seeds (Student's t); None for a single seed."""
-        count = len(self.figures)
-        if count < 2:
+        if self.deviation is None:
             return None
         from scipy.stats import t
 
+        count = len(self.figures)
         return float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * self.deviation / math.sqrt(count)
 
 
@@ -100,7 +101,7 @@ class LayersTable:
             (
                 row.title,
                 f"{row.mean:.1f}",
-                f"{row.deviation:.2f}",
+                "-" if row.deviation is None else f"{row.deviation:.2f}",
                 "-" if row.margin is None else f"{row.mean - row.margin:.1f} to {row.mean + row.margin:.1f}",
                 "-" if row.published is None else f"{row.published:.1f}",
             )
@@ -165,7 +166,7 @@ def sample(sentences: Sequence[Sentence], share: float) -> list[Sentence]:
 def _read(source: str | Path | Sequence[Sentence], label: str | None) -> list[Sentence]:
     if not isinstance(source, str | Path):
         return list(source)
-    return read_for("tag", source, Columns(label=label)).examples
+    return read_for("tag", source, Columns(label=label), None).examples
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,15 @@ from kinfolk.data.choices import read_choices
 from kinfolk.data.columns import LABELS
 from kinfolk.data.conll import read_conll, read_slots
 from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
-from kinfolk.data.labelled import read_examples
+from kinfolk.data.labelled import read_examples, table_rows
 from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import TABLES, Problems, numbered_rows
+from kinfolk.data.readers import TABLES, Problems
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import InputError, choose
 from kinfolk.files import is_folder
 
 CLASS = "classify"
+LOOKED_AT = 200  # rows that tell the task
 FORMS = {Sentence: "tag", Question: "answer", Choice: "choose"}
 
 
@@ -47,16 +50,19 @@ class Columns:
                 raise InputError(f"{name} has no meaning for the files of the task {kind}")
 
 
-def read_for(kind: str, source: str | Path, columns: Columns, max_bad_rows: int = 0) -> ReadResult[Any]:
-    """The labelled examples of a file, or of a folder with seq.in, seq.out and label."""
+def read_for(kind: str, source: str | Path, columns: Columns, max_bad_rows: int | None = 0) -> ReadResult[Any]:
+    """The labelled examples of a file, or of a folder with seq.in, seq.out and label.
+
+    Up to `max_bad_rows` bad rows are left out; None: none are, and no message speaks of it.
+    """
     return READERS[choose("task", kind, READERS)](kind, Path(source), columns, max_bad_rows)
 
 
 def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> str:
     """The task that data pose by their form; what could be several is classify. regress is never guessed.
 
-    SQuAD's .json asks questions, a CoNLL file has tags; in a .jsonl file the first row tells options to choose from or
-    a list of labels.
+    SQuAD's .json asks questions, a CoNLL file has tags; a row of a .jsonl file may have options to choose from. Labels
+    are several where a row has a list of them, or a column that is called labels has | between them.
     """
     if not isinstance(source, str | Path):
         first = next(iter(source), None)
@@ -67,20 +73,33 @@ def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> s
     suffix = path.suffix.lower()
     if suffix == ".json":
         return "answer"
-    if suffix == ".jsonl":
-        return _json_task(path, columns)
-    return CLASS if is_folder(path) or suffix in (*TABLES, PARQUET) else "tag"
+    if is_folder(path):
+        return CLASS
+    return _table_task(path, columns) if suffix in (*TABLES, PARQUET) else "tag"
 
 
-def _json_task(path: Path, columns: Columns) -> str:
-    _, row = next(numbered_rows(path, Problems(str(path))), (0, {}))
-    if "options" in row or "ending0" in row:
+def _table_task(path: Path, columns: Columns) -> str:
+    later = Problems(str(path), sys.maxsize)  # bad rows are told when the file is read
+    rows = [row for _, row in islice(table_rows(path, later, columns.header), LOOKED_AT)]
+    if path.suffix.lower() == ".jsonl" and rows and {"options", "ending0"} & rows[0].keys():
         return "choose"
-    labels = [columns.label] if columns.label is not None else [name for name in row if name.lower() in LABELS]
-    return "multilabel" if any(isinstance(row.get(name), list) for name in labels) else CLASS
+    found = (
+        _are_several(name, cell)
+        for row in rows
+        for name, cell in row.items()
+        if (name.lower() in LABELS if columns.label is None else name == columns.label)
+    )
+    return "multilabel" if any(found) else CLASS
 
 
-def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+def _are_several(column: str, cell: Any) -> bool:
+    if not isinstance(cell, str):
+        return isinstance(cell, list)
+    cell = cell.strip()
+    return (cell.startswith("[") and cell.endswith("]")) or (column.lower() == "labels" and "|" in cell)
+
+
+def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
     if _has_slots(path) and kind == "classify":
         columns.refuse(kind, "text", "pair", "label", "header")
         found = read_slots(path, max_bad_rows)
@@ -90,7 +109,7 @@ def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadRe
     return read_examples(path, kind, max_bad_rows=max_bad_rows, **named)  # type: ignore[arg-type]
 
 
-def _words(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+def _words(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
     columns.refuse(kind, "pair", "header")
     if _has_slots(path):
         columns.refuse(kind, "text", "label")
@@ -98,17 +117,17 @@ def _words(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadRe
     return read_conll(path, _number(columns.text, 0), _number(columns.label, -1), max_bad_rows)
 
 
-def _questions(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+def _questions(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
     columns.refuse(kind, "text", "pair", "label", "header")
     return read_squad(path, max_bad_rows)
 
 
-def _choices(kind: str, path: Path, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+def _choices(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
     columns.refuse(kind, "text", "pair", "label", "header")
     return read_choices(path, max_bad_rows=max_bad_rows)
 
 
-READERS: dict[str, Callable[[str, Path, Columns, int], ReadResult[Any]]] = {
+READERS: dict[str, Callable[[str, Path, Columns, int | None], ReadResult[Any]]] = {
     "classify": _texts,
     "multilabel": _texts,
     "regress": _texts,

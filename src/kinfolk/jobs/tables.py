@@ -163,6 +163,8 @@ def write_judged(
                 give_back()
         finally:
             writer.finish()
+        if not done:  # what the columns would be, no row tells
+            raise DataError(f"{name_of(inputs.source)}: there are no rows")
     return done
 
 

@@ -16,7 +16,7 @@ from kinfolk.data.batching import chunks
 from kinfolk.data.conll import columns_of
 from kinfolk.data.parquet import PARQUET
 from kinfolk.data.readers import STDIN, TABLES, Problems, escaped_lines, name_of, readable
-from kinfolk.data.tags import OUTSIDE, PLAIN, detect_scheme
+from kinfolk.data.tags import OUTSIDE, PLAIN, detect_scheme, split_tag
 from kinfolk.data.writers import Row
 from kinfolk.errors import InputError
 from kinfolk.files import replacing
@@ -50,7 +50,8 @@ def tag_file(
     labels = tag_task(encoder).labels  # a model without tags is refused before the file is looked through
     if words is None and _has_texts(source, labels):
         if suffix != ".jsonl":
-            raise InputError(f"{output}: the entities of texts are written to a file that ends in .jsonl")
+            advice = "" if str(source) == STDIN else "; if the input has a word a line, name its column (--text 0)"
+            raise InputError(f"{output}: the entities of texts are written to a file that ends in .jsonl{advice}")
         plain = detect_scheme((label,) for label in labels) == PLAIN
         added = _words if plain else _entities
         inputs = read_inputs(source, text, "", header)
@@ -72,10 +73,15 @@ def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
 
 
 def _looks_tagged(path: str | Path, labels: Sequence[str]) -> bool:
-    """Do the first lines have columns, the last of them a tag that the model knows?"""
+    """Have the first lines as many columns each, the last of them a tag whose type the model knows, in most of them?
+
+    The type: files mark spans in several ways, a model in one.
+    """
     lines = (columns_of(line) for _, line in islice(escaped_lines(path), LOOKED_AT))
     rows = [row for row in lines if row]
-    return bool(rows) and all(len(row) > 1 and row[-1] in labels for row in rows)
+    types = {split_tag(label)[1] for label in labels}
+    known = sum(split_tag(row[-1])[1] in types for row in rows)
+    return len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and 2 * known > len(rows)
 
 
 def _entities(found: Tagged) -> Row:

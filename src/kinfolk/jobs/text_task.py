@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,10 @@ PROBLEM_TYPES = {  # ours: the public name in config.json
     "multilabel": "multi_label_classification",
     "regress": "regression",
 }
+
+
+class FormWarning(UserWarning):
+    """Pairs of texts for a model that learned from single ones, or the other way round."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ class TextTask:
     thresholds: tuple[float, ...] | None = None  # of multilabel: the probability from which on a label is given
     middle: float = 0.0  # of regress: training sees numbers of mean 0 and deviation 1, whatever their own are
     spread: float = 1.0
+    pairs: bool | None = None  # did training see pairs of texts? None where it saw both, or nobody knows
 
     head = "classify"
 
@@ -75,6 +81,8 @@ class TextTask:
         """The task that examples pose; labels in alphabetical (numbers: numerical) order."""
         choose("task", kind, KINDS)
         options.refuse(kind, "crf")
+        forms = {example.pair is not None for example in examples}
+        pairs = forms.pop() if len(forms) == 1 else None
         if kind == "regress":
             options.refuse(kind, "class_weights")
             numbers = np.array([example.label for example in examples], dtype=np.float64)
@@ -84,7 +92,7 @@ class TextTask:
                 raise InputError("the numbers are too large to be learned; give them in another unit")
             if not spread:
                 raise InputError(f"all numbers in the training data are {numbers[0]:g}; nothing to learn")
-            return cls(kind, ("value",), options.windows, middle=middle, spread=spread)
+            return cls(kind, ("value",), options.windows, middle=middle, spread=spread, pairs=pairs)
         counts = Counter(label for example in examples for label in _labels(example))
         names = tuple(sorted(counts, key=_label_order))
         if kind == "classify" and len(names) < 2:
@@ -97,7 +105,7 @@ class TextTask:
             if kind == "multilabel":  # a label's yes weighs as much as its no
                 even = {name: max(1, len(examples) - counts[name]) / counts[name] for name in names}
             weights = class_weight_list(options.class_weights, names, even)
-        return cls(kind, names, options.windows, weights)
+        return cls(kind, names, options.windows, weights, pairs=pairs)
 
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
@@ -132,9 +140,20 @@ class TextTask:
             learned = [[number for number in numbers if number < len(self.labels)] for numbers in targets]
         size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
         where = [example.where for example in examples]
+        self.tell_other_form(texts_of(examples), where)
         scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
         cut.report()
         return TextMaterial(scored, targets, examples)
+
+    def tell_other_form(self, texts: Sequence[Text], where: Sequence[str]) -> None:
+        """Warn of single texts for a model of pairs and of pairs for one of single texts."""
+        if self.pairs is None:
+            return
+        other = [place for text, place in zip(texts, where, strict=True) if isinstance(text, tuple) != self.pairs]
+        if other:
+            learned, given = ("pairs", "one text") if self.pairs else ("single texts", "a pair")
+            told = f"{other[0]}: {given}, but the model learned from {learned} ({len(other)} such)"
+            warnings.warn(FormWarning(told), stacklevel=2)
 
     def judge(self, model: Model, material: TextMaterial) -> Judged:
         """Metrics; of classes also who is taken for whom."""
@@ -230,6 +249,8 @@ class TextTask:
         }
         if self.thresholds is not None:
             public["thresholds"] = list(self.thresholds)
+        if self.pairs is not None:
+            public["pairs"] = self.pairs
         return public | self.windows.to_public()
 
     @classmethod
@@ -246,7 +267,10 @@ class TextTask:
         ):
             raise ConfigError(f"config.json: thresholds is not a list of {labels} numbers")
         thresholds = None if limits is None else tuple(float(limit) for limit in limits)
-        return cls(kind, found, Windows.from_public(public), thresholds=thresholds)
+        pairs = public.get("pairs")
+        if pairs not in (True, False, None):
+            raise ConfigError("config.json: pairs is not true or false")
+        return cls(kind, found, Windows.from_public(public), thresholds=thresholds, pairs=pairs)
 
 
 def texts_of(examples: Sequence[Example]) -> list[Text]:

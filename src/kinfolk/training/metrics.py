@@ -25,7 +25,7 @@ def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     found = {
         "accuracy": accuracy_score(truth, guesses),
         "macro_f1": f1_score(truth, guesses, average="macro", zero_division=0),
-        "matthews": matthews_corrcoef(truth, guesses),
+        "matthews": matthews_corrcoef(truth, guesses) if np.ptp(guesses) and np.ptp(truth) else 0.0,
     }
     if scores.shape[1] == 2:
         found["f1"] = f1_score(truth == 1, guesses == 1, zero_division=0)
