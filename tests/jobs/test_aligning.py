@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,3 +111,9 @@ def test_words_end_at_blanks_marks_and_characters_of_scripts_without_blanks() ->
     text = "don't 日本x"
     offsets = [(0, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (9, 9)]
     assert words_of(text, offsets) == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
+
+
+@pytest.mark.parametrize("wrong", [(["a"],), ("a", 5), (None,)], ids=str)
+def test_only_strings_are_aligned(wrong: tuple[Any, ...], transformer: Translator) -> None:
+    with pytest.raises(InputError, match=r"the (source|target) is .*, expected a string"):
+        transformer.align(*wrong)

@@ -14,7 +14,7 @@ import torch
 
 import kinfolk
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError, KinfolkError, MissingHeadError
-from kinfolk.jobs.language_model import token_stream
+from kinfolk.jobs.language_model import UnknownWarning, token_stream
 from kinfolk.jobs.pretrain import Corpus, PretrainWatcher
 from kinfolk.models.recurrent_writer import as_language_model
 from kinfolk.parts.tokens import pack
@@ -214,3 +214,31 @@ def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Pat
     assert size < 100
     with pytest.raises(InputError, match=f"supports {size} pieces, not vocabulary=8000"):
         train(tmp_path / "asked", vocabulary=8000, vocabulary_kind="bpe", steps=1)
+
+
+@pytest.mark.parametrize("refused", [{"shard": True}, {"precision": "bf16"}], ids=str)
+def test_what_the_machine_cannot_do_is_refused_before_a_folder_is_made(
+    refused: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinfolk.parts.precision._has_bf16", lambda device: False)
+    with pytest.raises(InputError):
+        train(tmp_path / "run", **refused)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_of_unknown_words_is_told(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    with pytest.warns(UnknownWarning, match=r"50\.0% of the tokens are unknown to the vocabulary"):
+        model.perplexity("pink pink pink blue blue")
+
+
+def test_a_blank_at_the_end_of_a_prompt_is_not_doubled(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    plain = model.generate("red blue", tokens=3, beam=1)
+    assert plain.startswith("red blue g")
+    assert model.generate("red blue ", tokens=3, beam=1) == plain
+
+
+def test_a_run_that_stops_before_its_average_says_so(tmp_path: Path) -> None:
+    found = train(tmp_path / "run", rate=1e-12, evaluations=20, patience=1, average=0.3)
+    assert [note for note in found.notes if "before the part of the run whose weights are averaged" in note]

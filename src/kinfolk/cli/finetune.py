@@ -290,7 +290,8 @@ def evaluate(
         return
     refuse(("--target", target), ("--beam", beam), without="a translator")
     if "next_token" in encoder.model.heads:
-        refuse(("--pair", pair), ("--label", label), ("--header", header), beside="a language model")
+        others = ("--pair", pair), ("--label", label), ("--header", header), ("--max-bad-rows", max_bad_rows)
+        refuse(*others, beside="a language model")
         show_perplexity(encoder.perplexity(read(str(source), text)), json)
         return
     found = measure(encoder, source, text, pair, label, columns(header), max_bad_rows)

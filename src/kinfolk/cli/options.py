@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from kinfolk.jobs.translator import Translator
 
 Model = Annotated[str, typer.Option("--model", help='Model folder, hub name, or "demo".', show_default=False)]
+TranslatorModel = Annotated[
+    str, typer.Option("--model", help='Translator\'s folder, hub name, or "g2p-en".', show_default=False)
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
 AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Open pytorch_model.bin too (weights only).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

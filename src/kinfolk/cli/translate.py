@@ -18,13 +18,13 @@ from kinfolk.cli.options import (
     Evaluations,
     Json,
     Minutes,
-    Model,
     Patience,
     Precision,
     Rate,
     Schedule,
     Shard,
     Steps,
+    TranslatorModel,
     Warmup,
     open_translator,
 )
@@ -209,7 +209,7 @@ def show_training(found: TrainedTranslator, json: bool) -> None:
 
 
 def translate(
-    model: Model,
+    model: TranslatorModel,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to translate.")] = None,
     source: Annotated[
         str | None, typer.Option("--input", help="A file of lines or a table; - is standard input.")
@@ -279,7 +279,7 @@ def read(source: str, column: str | None) -> Any:
 
 
 def show_translations(found: Any, best: int, several: bool, json: bool) -> None:
-    """A line for each text, as soon as it is there, or one JSON document.
+    """A line for each text, a chunk of texts at a time, or one JSON document.
 
     With `best` above 1 each line is a score and a translation; where texts are several, their number stands before it.
     """
@@ -325,7 +325,7 @@ def show_measured(
 
 
 def align(
-    model: Model,
+    model: TranslatorModel,
     source: Annotated[str, typer.Argument(help="A text.")],
     target: Annotated[str | None, typer.Argument(help="Its translation; without it the model's own.")] = None,
     output: Annotated[Path | None, typer.Option("--output", help="Draw it: a .png file.")] = None,

@@ -38,7 +38,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        hint = "; for the likeliest token every time use greedy search" if self.temperature == 0 else ""
+        hint = "; for the likeliest token every time use greedy search (beam 1)" if self.temperature == 0 else ""
         number_between("temperature", self.temperature, 0, HOTTEST, f"above 0{hint}")
         if self.top_k is not None:
             whole_number("top_k", self.top_k)

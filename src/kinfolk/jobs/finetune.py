@@ -34,6 +34,7 @@ from kinfolk.jobs.report import write_report
 from kinfolk.jobs.task import Judged, TaskOptions, Windows
 from kinfolk.jobs.tasks import pose
 from kinfolk.training.distributed import world
+from kinfolk.training.learner import check_means
 from kinfolk.training.optimiser import OptimiserSettings
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.trainer import Progress
@@ -123,6 +124,7 @@ def finetune(
     watcher = watcher if watcher is not None and here.leads else Watcher()
     refuse_finished(output)
     encoder = model if isinstance(model, Encoder) else load_encoder(model, device, allow_pickle)
+    check_means(settings.precision, settings.shard, encoder.device, here)
     learned, held, bad = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
     if not held:
         settings = _blind(settings, seeds)

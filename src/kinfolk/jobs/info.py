@@ -106,6 +106,10 @@ class TextToTextFolderInfo(TextToTextInfo):
 Info = Relative | PresetInfo | FolderInfo | TextToTextPresetInfo | TextToTextInfo
 
 
+OWN = "kinfolk-"  # before the names of families that have no public ones
+CELLS = {"rnn", "lstm", "gru", "deck_gru"}  # as commands call the language models
+
+
 def relatives() -> list[Relative]:
     """All families, parents first."""
     return [
@@ -117,8 +121,9 @@ def relatives() -> list[Relative]:
 def describe_name(name: str) -> Relative | PresetInfo | TextToTextPresetInfo:
     """A family by its name or title, or a published model."""
     family = relatives()
+    name = f"{OWN}recurrent-lm" if name.casefold() in CELLS else name
     for relative in family:
-        if name.casefold() in (relative.name, relative.title.casefold()):
+        if name.casefold() in (relative.name, relative.name.removeprefix(OWN), relative.title.casefold()):
             return relative
     known = [preset for relative in family for preset in relative.presets]
     if name not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,13 @@ from kinfolk.text.tokenizer import Tokenizer
 
 LINES = 2048  # encoded at a time
 TOGETHER = 64  # texts written side by side
+MANY_UNKNOWN = 0.1  # of all tokens: beyond, a perplexity says little
+
+
+class UnknownWarning(UserWarning):
+    """A text whose words the vocabulary mostly does not have."""
+
+
 UNKNOWN = "\ufffd"  # in the place of a token that the vocabulary cannot spell
 
 
@@ -73,6 +81,10 @@ def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) ->
     stream = token_stream(tokenizer, texts, writer.config.end_id)
     if len(stream) < 2:
         raise InputError("there is no text to foresee: all texts are blank")
+    unknown = np.mean(stream[1:] == tokenizer.unk_id) if tokenizer.unk_id is not None else 0.0
+    if unknown > MANY_UNKNOWN:
+        told = f"{unknown:.1%} of the tokens are unknown to the vocabulary, and counted as if they were one word"
+        warnings.warn(UnknownWarning(told), stacklevel=3)
     return perplexity(writer, stream)
 
 
@@ -92,7 +104,8 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
         written = _written(writer, request, settings, range(first, first + len(given)))
         for prompt, before, after in zip(some, given, written, strict=True):
             whole, known = (tokenizer.decode(ids, unknown=UNKNOWN) for ids in ([*before[1:], *after], before[1:]))
-            found.append(prompt + whole[len(known) :])
+            kept = prompt if known[-1:].isspace() else prompt.rstrip()  # a blank at its end, which most do not read
+            found.append(kept + whole[len(known) :])
     return found
 
 

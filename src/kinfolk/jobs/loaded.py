@@ -294,7 +294,10 @@ def load_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: b
     found = load(name_or_path, device, allow_pickle)
     if isinstance(found, Encoder):
         return found
-    raise InputError(f"{name_or_path}: this {found.family.title} turns texts into texts; an encoder is needed here")
+    raise InputError(
+        f"{name_or_path}: this {found.family.title} turns texts into texts (`kinfolk translate`); "
+        "an encoder or a language model is needed here"
+    )
 
 
 def load_translator(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Translator:
@@ -302,8 +305,9 @@ def load_translator(name_or_path: str | Path, device: str = "auto", allow_pickle
     found = load(name_or_path, device, allow_pickle)
     if isinstance(found, Translator):
         return found
+    kind = "a language model (`kinfolk generate`)" if "next_token" in found.model.heads else "an encoder"
     raise InputError(
-        f"{name_or_path}: this {found.model.family.title} is an encoder; a model that writes is needed here"
+        f"{name_or_path}: this {found.model.family.title} is {kind}; one that turns texts into texts is needed here"
     )
 
 

@@ -33,6 +33,7 @@ from kinfolk.parts.deck_gru import KINDS
 from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.distributed import world
+from kinfolk.training.learner import check_means
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.trainer import Progress, Trained, Trainer
@@ -131,6 +132,11 @@ def pretrain(
     for name in UNREAD & training.keys():
         raise InputError(f"{name} has no meaning here: a step reads `length` tokens of each of the `lanes`")
     settings = TrainSettings().but(**(USUAL | training))
+    if here.size > 1:
+        raise InputError(
+            "what the lanes of a language model remember goes from step to step; start it without torchrun"
+        )
+    check_means(settings.precision, settings.shard, place, here)
     refuse_finished(output)
     asked = (vocabulary, vocabulary_kind, lowercase)
     if tokenizer is not None and any(option is not None for option in asked):

@@ -35,6 +35,7 @@ from kinfolk.text.learn import learn
 from kinfolk.text.pairs import ROLES, PairTokenizer, learn_pair
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.distributed import world
+from kinfolk.training.learner import check_means
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.trainer import Progress
@@ -127,6 +128,7 @@ def train_translator(
     watcher = watcher if watcher is not None and here.leads else TranslatorWatcher()
     refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
+    check_means(settings.precision, settings.shard, place, here)
     sampling = SamplingPlan(scheduled_sampling, sampling_schedule, sampling_way)
     number_between("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     refuse_finished(output)

@@ -122,10 +122,14 @@ class Translator:
         return found
 
     def align(self, source: str, target: str | None = None, pieces: bool = False) -> Alignment:
-        """Which words of the source the model looks at when it writes each word of `target`, or of its own translation.
+        """Which words of the source the model looks at when it writes each word of `target`, or of its own translation,
+        which is read as any other target: in the pieces of its text, unknown words left out.
 
         `weights` are (layers, heads, target, source), and every row sums to one. `pieces` leaves words in their pieces.
         """
+        for name, text in {"source": source, "target": "" if target is None else target}.items():
+            if not isinstance(text, str):
+                raise InputError(f"the {name} is {kind_of(text)}, expected a string")
         if target is None:
             target = self.translate(source)  # type: ignore[assignment]
         found = align(self.model, self.tokenizer, source, str(target))

@@ -52,6 +52,13 @@ class Loss(nn.Module):
         return self.objective.loss(self.model, prepared), None
 
 
+def check_means(precision: str, shard: bool, device: torch.device, world: World) -> None:
+    """Refuse what this machine, or a single process, cannot do; to be asked before anything is written."""
+    check_precision(precision, device)
+    if shard and world.size == 1:
+        raise InputError("shard divides a model among processes, but there is only one; start more with torchrun")
+
+
 class Learner:
     """The weights of `model`, their optimiser and their running average; `model` itself is always whole.
 
@@ -68,9 +75,7 @@ class Learner:
         shard: bool = False,
         precision: str = "fp32",
     ):
-        check_precision(precision, model.device)
-        if shard and world.size == 1:
-            raise InputError("shard divides a model among processes, but there is only one; start more with torchrun")
+        check_means(precision, shard, model.device, world)
         if isinstance(objective, Carrying) and world.size > 1:
             raise InputError("this objective carries its state from batch to batch; train it in one process")
         self.whole, self.objective, self.settings, self.clip, self.world = model, objective, settings, clip, world

@@ -162,6 +162,8 @@ class Trainer:
         notes = self.train()
         seconds = None if begun else time.monotonic() - start
         notes += self.load_best()
+        if self.settings.average and self.step <= self._averaged_from():
+            notes.append(f"stopped at step {self.step:,}, before the part of the run whose weights are averaged")
         return Trained(notes, self.run.entries(), seconds)
 
     def _agreed(self, stop: Stop) -> tuple[int, bool]:
@@ -217,8 +219,11 @@ class Trainer:
         span = self.settings.thaw * self.total
         self.learner.thaw(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
 
+    def _averaged_from(self) -> int:
+        return min(round((1 - self.settings.average) * self.total), self.total - 1)
+
     def _average(self, step: int) -> None:
-        start = min(round((1 - self.settings.average) * self.total), self.total - 1)
+        start = self._averaged_from()
         if self.settings.average and step >= start:
             self.learner.average(step - start)
 
