@@ -160,6 +160,8 @@ def metrics_told(account: Account) -> str:
     limits = [name for name in ("thresholds", "null_threshold") if getattr(account.task, name, None) is not None]
     if limits:
         chosen = "The model and its thresholds were chosen on the same data, so they are too good."
+    if account.task.kind == "classify" and "f1" in rows:
+        chosen += f" f1 is that of “{account.task.labels[1]}”, macro f1 the mean of both."
     return table(header, [(name.replace("_", " "), *values) for name, values in rows.items()]) + f"\n\n{chosen}"
 
 

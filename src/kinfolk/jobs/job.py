@@ -135,8 +135,10 @@ class Job:
 
     def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
         """All that the weights depend on: a run goes on only if this is the same."""
+        posed: dict[str, Any] = {"kind": self.task.kind} | dataclasses.asdict(self.task)  # type: ignore[call-overload]
+        posed.pop("pairs", None)  # the data tell, and older runs do not say it
         return {
-            "task": {"kind": self.task.kind} | dataclasses.asdict(self.task),  # type: ignore[call-overload]
+            "task": posed,
             "settings": settings.described(),
             "family": model.family.name,
             "config": dataclasses.asdict(model.config),
