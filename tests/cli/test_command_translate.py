@@ -122,8 +122,8 @@ def test_wrong_usage_is_told(command: Command, small_translator: Path, tiny_bert
         (["translate", "--model", small_translator], "give texts"),
         (["translate", "--model", small_translator, "a", "--output", "x"], "--input"),
         (["translate", "--model", small_translator, "a", "--column", "x"], "--input"),
-        (["translate", "--model", tiny_bert, "a"], "a model that writes is needed"),
-        (["fill-mask", "--model", small_translator, "a"], "an encoder is needed here"),
+        (["translate", "--model", tiny_bert, "a"], "one that turns texts into texts is needed"),
+        (["fill-mask", "--model", small_translator, "a"], "an encoder or a language model is needed here"),
         (["evaluate", "--model", tiny_bert, "--input", "x", "--beam", "2"], "without a translator"),
     ):
         ended = command(*arguments)

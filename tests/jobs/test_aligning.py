@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kinfolk.errors import InputError
-from kinfolk.jobs.align import Alignment, words_of
+from kinfolk.jobs.align import Alignment, align_written, words_of
 from kinfolk.jobs.align_picture import alignment_picture
 from kinfolk.jobs.loaded import load_translator
 from kinfolk.jobs.translator import Translator
@@ -117,3 +117,18 @@ def test_words_end_at_blanks_marks_and_characters_of_scripts_without_blanks() ->
 def test_only_strings_are_aligned(wrong: tuple[Any, ...], transformer: Translator) -> None:
     with pytest.raises(InputError, match=r"the (source|target) is .*, expected a string"):
         transformer.align(*wrong)
+
+
+def test_what_the_model_wrote_is_aligned_as_it_wrote_it(small_translator: Path, transformer: Translator) -> None:
+    model = load_translator(small_translator, device="cpu")
+    for source in ("salt moon star", "moon", "star salt salt"):
+        own, given = model.align(source), model.align(source, model.translate(source))
+        assert (own.target, own.target_offsets) == (given.target, given.target_offsets)
+        np.testing.assert_allclose(own.weights, given.weights, atol=1e-6)
+    ids = [9, 12, transformer.tokenizer.unknown_id, 40, 41]
+    parts = align_written(transformer.model, transformer.tokenizer, "salt moon", ids)
+    assert len(parts.target) == len(ids) + 1
+    assert "\ufffd" in parts.target[2]
+    assert parts.target_text == transformer.tokenizer.decode(ids, unknown="\ufffd")
+    assert "".join(parts.target[:-1]) == parts.target_text.replace(" ", "")
+    np.testing.assert_allclose(parts.words().weights.sum(-1), 1, atol=1e-5)

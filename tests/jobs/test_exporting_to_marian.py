@@ -102,7 +102,7 @@ def test_what_is_no_transformer_is_refused(command: Command, small_translator: P
         to_marian(recurrent)
     for model, layout, told in (
         (small_translator, "marian", "only a Transformer has"),
-        (tiny_bert, "marian", "a model that writes is needed"),
+        (tiny_bert, "marian", "one that turns texts into texts is needed"),
         (tiny_bert, "onnx", "to='onnx' is not known; choose one of kinfolk, marian"),
     ):
         ended = command("convert", "--model", model, "--output", "nowhere", "--to", layout)

@@ -22,7 +22,7 @@ from kinfolk.parts.tokens import pack
 from kinfolk.parts.trace import PairTrace
 from kinfolk.text.encoding import Offset
 
-END, BLANK = "<end>", "▁"
+END, BLANK, UNKNOWN = "<end>", "▁", "\ufffd"
 UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 
 
@@ -108,12 +108,39 @@ def usual_layer(layers: int) -> int:
 
 def align(model: Any, tokenizer: Any, source: str, target: str) -> Alignment:
     """Where the model looks in `source` when it writes `target`, piece by piece."""
-    read, written = tokenizer.encode_source(source), tokenizer.encode_target(target)
+    written = target, tokenizer.target_offsets(target)
+    return _aligned(model, tokenizer, source, written, tokenizer.encode_target(target))
+
+
+def align_written(model: Any, tokenizer: Any, source: str, ids: Sequence[int]) -> Alignment:
+    """The same for a target as the model wrote it, `ids` without the end.
+
+    Its text, tokenised anew, may have other pieces, and an unknown one has no letters: here it reads as �.
+    """
+    return _aligned(model, tokenizer, source, spelled(tokenizer, ids), [*ids, model.config.end_id])
+
+
+def _aligned(
+    model: Any, tokenizer: Any, source: str, target: tuple[str, list[Offset]], written: list[int]
+) -> Alignment:
+    """`target` is the text of `written` and the characters of its tokens."""
+    read, offsets = tokenizer.encode_source(source), tokenizer.source_offsets(source)
     if not read:
         raise InputError("the source is empty: there is nothing to look at")
-    offsets = tokenizer.source_offsets(source), tokenizer.target_offsets(target)
     (weights,) = attention(model, [read], [written])
-    return Alignment(named(source, offsets[0]), named(target, offsets[1]), weights, *offsets, source, target)
+    return Alignment(named(source, offsets), named(*target), weights, offsets, target[1], source, target[0])
+
+
+def spelled(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[Offset]]:
+    """The text of ids, unknown ones as �, and the characters that each of them adds to it; the end adds none."""
+    texts = [tokenizer.decode(ids[:count], unknown=UNKNOWN) for count in range(1, len(ids) + 1)]
+    text, offsets, start = texts[-1] if texts else "", [], 0
+    for so_far in texts:
+        end = max(start, min(len(so_far), len(text)))
+        blank = len(text[start:end]) - len(text[start:end].lstrip())
+        offsets.append((start + blank, end) if start + blank < end else (start, end))
+        start = end
+    return text, [*offsets, (len(text), len(text))]
 
 
 def attention(model: Any, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[np.ndarray]:

@@ -160,6 +160,12 @@ def translate_chunks(
         kept.tell()
 
 
+def written_ids(translator: Any, text: str) -> list[int]:
+    """The tokens of a text's translation as it is usually sought, without the end; a blank text has none."""
+    found = _Chunk(translator, [text], 0, translator.translate_settings(), Tally(translator.trained_length))
+    return found.written([0], [found.longest(0)])[0][0].ids if found.ids[0] else []
+
+
 class _Chunk:
     """Some texts, of which the first is number `first` of the whole job."""
 
@@ -191,18 +197,20 @@ class _Chunk:
         rows = self.settings.rows
         for numbers in token_batches(lengths, max(BATCH_TOKENS // rows, 1), max(BATCH_ROWS // rows, 1)):
             batch = [places[number] for number in numbers]
-            longest = [self._longest(place) for place in batch]
-            written = self._written(batch, longest)
+            longest = [self.longest(place) for place in batch]
+            written = self.written(batch, longest)
             texts = iter(self._texts(batch, written))
             for place, most, options in zip(batch, longest, written, strict=True):
                 found[place] = [self._judged(next(texts), option, most) for option in options]
                 self.tally.unfinished += not found[place][0].finished
         return found
 
-    def _longest(self, place: int) -> int:
+    def longest(self, place: int) -> int:
+        """The most tokens of this text's translation."""
         return self.settings.max_length or LONGER * len(self.ids[place]) + MORE
 
-    def _written(self, batch: list[int], longest: Sequence[int]) -> list[list[Written]]:
+    def written(self, batch: list[int], longest: Sequence[int]) -> list[list[Written]]:
+        """What the model writes for some of the texts, best first."""
         source = pack([self.ids[place] for place in batch], device=self.model.device)
         manner = self.manner
         rules = Rules(self.config.end_id, manner.never, manner.forced_end, manner.renormalised)

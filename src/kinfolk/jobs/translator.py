@@ -14,9 +14,9 @@ from kinfolk.checkpoints.manifest import CARD, write_manifest
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import InputError, TokenizerError, kind_of
 from kinfolk.files import new_folder, write_bytes
-from kinfolk.jobs.align import Alignment, align, require_attention
+from kinfolk.jobs.align import Alignment, align, align_written, require_attention
 from kinfolk.jobs.manner import Manner
-from kinfolk.jobs.translate import TranslateSettings, Translation, translate_chunks
+from kinfolk.jobs.translate import TranslateSettings, Translation, translate_chunks, written_ids
 from kinfolk.models.registry import text_to_text
 from kinfolk.models.text_to_text import TextToText
 from kinfolk.text.pairs import TranslationTokenizer, load_pair
@@ -122,8 +122,7 @@ class Translator:
         return found
 
     def align(self, source: str, target: str | None = None, pieces: bool = False) -> Alignment:
-        """Which words of the source the model looks at when it writes each word of `target`, or of its own translation,
-        which is read as any other target: in the pieces of its text, unknown words left out.
+        """Which words of the source the model looks at when it writes each word of `target`, or of its own translation.
 
         `weights` are (layers, heads, target, source), and every row sums to one. `pieces` leaves words in their pieces.
         """
@@ -131,8 +130,9 @@ class Translator:
             if not isinstance(text, str):
                 raise InputError(f"the {name} is {kind_of(text)}, expected a string")
         if target is None:
-            target = self.translate(source)  # type: ignore[assignment]
-        found = align(self.model, self.tokenizer, source, str(target))
+            found = align_written(self.model, self.tokenizer, source, written_ids(self, source))
+        else:
+            found = align(self.model, self.tokenizer, source, target)
         return found if pieces else found.words()
 
     def info(self) -> TextToTextInfo:

@@ -50,7 +50,7 @@ class TrainSettings:
                 whole_number(name, getattr(self, name))
         for name in ("epochs", "minutes", "clip"):
             if not (name == "clip" and self.clip == 0) and getattr(self, name) is not None:
-                number_between(name, getattr(self, name), 0, 1e6, "above 0")
+                number_between(name, getattr(self, name), 0, 1e6, "above 0, and not above a million")
         for name in ("warmup", "average", "thaw"):
             number_between(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", with_low=True)
         if self.steps is not None and self.minutes is not None:
