@@ -210,7 +210,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         model.translate(["salt", 3])  # type: ignore[list-item]
     with pytest.raises(InputError, match="expected a text"):
         model.translate(3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="turns texts into texts .*; an encoder or a language model is needed"):
+    with pytest.raises(InputError, match=r"turns texts into texts .*; an encoder or a language model is needed"):
         load_encoder(model.save(tmp_path / "one"), device="cpu")
     with pytest.raises(InputError, match="is an encoder; one that turns texts into texts"):
         load_translator(tiny_bert, device="cpu")
