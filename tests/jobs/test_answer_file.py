@@ -70,8 +70,8 @@ def test_a_table_keeps_its_rows_and_gains_the_answer(reader: Encoder, tmp_path: 
 
 def test_what_cannot_be_read_or_written_is_named(reader: Encoder, tmp_path: Path) -> None:
     source = squad(tmp_path / "in.json", {"id": "a", "question": "When?"})
-    with pytest.raises(InputError, match=r"out.csv: the answers to a SQuAD file .* ends in .json"):
-        answer_file(reader, source, tmp_path / "out.csv")
+    with pytest.raises(InputError, match=r"out\.md: predictions are written to a file that ends in"):
+        answer_file(reader, source, tmp_path / "out.md")
     (tmp_path / "in.txt").write_text("When?")
     with pytest.raises(InputError, match=r"in.txt: questions are read from .json files"):
         answer_file(reader, tmp_path / "in.txt", tmp_path / "out.csv")
@@ -82,3 +82,18 @@ def test_what_cannot_be_read_or_written_is_named(reader: Encoder, tmp_path: Path
     with pytest.raises(InputError, match=r"long.csv:3: the question has"):
         answer_file(reader, tmp_path / "long.csv", tmp_path / "out.csv")
     assert sorted(path.name for path in tmp_path.glob("*out*")) == []
+
+
+def test_several_answers_with_their_places(reader: Encoder, tmp_path: Path) -> None:
+    source = squad(tmp_path / "in.json", {"id": "a", "question": "When?"}, {"id": "b", "question": "Who?"})
+    assert answer_file(reader, source, tmp_path / "out.jsonl", top=3) == 2
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [(row["id"], row["question"]) for row in rows] == [("a", "When?"), ("b", "Who?")]
+    for row in rows:
+        assert [item["answer"] for item in row["answers"]] == [
+            item.text for item in reader.answer(row["question"], CONTEXT, top=3)
+        ]
+        assert all(CONTEXT[item["start"] : item["end"]] == item["answer"] for item in row["answers"])
+        assert row["answers"][0]["answer"] == row["answer"]
+    with pytest.raises(InputError, match=r"several answers .* ends in \.jsonl"):
+        answer_file(reader, source, tmp_path / "out.json", top=3)

@@ -241,7 +241,8 @@ def predict(
     text: TextColumn = None,
     pair: PairColumn = None,
     header: Header = None,
-    max_bad_rows: BadRows = 0,
+    top: Annotated[int, typer.Option("--top", help="Of a question: so many answers, in a .jsonl file.", min=1)] = 1,
+    max_bad_rows: Annotated[int, typer.Option("--max-bad-rows", help="Of a table: leave out up to so many rows.")] = 0,
     device: Device = "auto",
     allow_pickle: AllowPickle = False,
 ) -> None:
@@ -251,7 +252,8 @@ def predict(
 
     encoder = open_encoder(model, device, allow_pickle)
     with working(None) as (work, report):
-        done = judge_file(encoder, source, output, Columns(text, pair, None, columns(header)), max_bad_rows, report)
+        named = Columns(text, pair, None, columns(header))
+        done = judge_file(encoder, source, output, named, max_bad_rows, report, top)
     if done.bad:
         say(f"note: {done.bad} bad rows were left out")
     say(f"{work.done:,} rows, {work.seconds:.1f} s, {work.rate}")

@@ -1,54 +1,71 @@
 """Answers for a file of questions.
 
 A file in SQuAD's JSON gives {id: answer} as SQuAD's own scorer reads it, "" where there is no answer. A table with the
-columns question and context gives the same rows with the columns answer, start, end and probability.
+columns question and context gives the same rows with the columns answer, start, end and probability; so does SQuAD's
+JSON where the output is a table. In a .jsonl file there may be several answers to each question, best first.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Question
 from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import TABLES, is_table
+from kinfolk.data.readers import TABLES, Problems, is_table
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import InputError
 from kinfolk.files import replacing
 from kinfolk.jobs.answer import CHUNK, answer_questions, asked
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.spans import Answer
-from kinfolk.jobs.tables import Inputs, Row, write_judged
+from kinfolk.jobs.tables import Inputs, Row, Rows, write_judged
 from kinfolk.machine import give_back
 
 
 def answer_file(
-    encoder: Encoder, source: str | Path, output: str | Path, report: Callable[[int], None] = lambda done: None
+    encoder: Encoder,
+    source: str | Path,
+    output: str | Path,
+    report: Callable[[int], None] = lambda done: None,
+    top: int = 1,
 ) -> int:
-    """Answer every question of `source`; how many there were."""
-    if Path(source).suffix.lower() == ".json":
+    """Answer every question of `source`; how many there were. With `top` above 1, so many answers to each."""
+    if top > 1 and Path(output).suffix.lower() != ".jsonl":
+        raise InputError(f"{output}: several answers to a question are written to a file that ends in .jsonl")
+    squad = Path(source).suffix.lower() == ".json"
+    if squad and Path(output).suffix.lower() == ".json":
         return _answer_squad(encoder, Path(source), Path(output), report)
-    if not is_table(source) and Path(source).suffix.lower() != PARQUET:
+    if not squad and not is_table(source) and Path(source).suffix.lower() != PARQUET:
         known = ", ".join((*TABLES, PARQUET))
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
-    inputs = Inputs(source, asked, "question", "context")
+    inputs: Rows[Question] = _Squad(source) if squad else Inputs(source, asked, "question", "context")
 
     def judge(batch: Sequence[Question]) -> Iterable[Row]:
-        return map(_added, answer_questions(encoder, batch))
+        return (_added(answers, top) for answers in answer_questions(encoder, batch, top))
 
     return write_judged(inputs, output, judge, CHUNK, report, types={"start": int, "end": int})
 
 
-def _added(answers: Sequence[Answer]) -> Row:
-    best = answers[0]
-    return {"answer": best.text, "start": best.start, "end": best.end, "probability": round(best.probability, 6)}
+class _Squad(Rows[Question]):
+    """The questions of a SQuAD file; a row is the question with its id."""
+
+    def read(self, problems: Problems) -> Iterator[tuple[int, Row, Question]]:
+        for number, question in enumerate(read_squad(Path(self.source)).examples, 1):
+            yield number, {"id": question.id, "question": question.question}, question
+
+
+def _added(answers: Sequence[Answer], top: int) -> Row:
+    told: list[Row] = [
+        {"answer": found.text, "start": found.start, "end": found.end, "probability": round(found.probability, 6)}
+        for found in answers
+    ]
+    return told[0] | ({"answers": told} if top > 1 else {})
 
 
 def _answer_squad(encoder: Encoder, source: Path, output: Path, report: Callable[[int], None]) -> int:
-    if output.suffix.lower() != ".json":
-        raise InputError(f"{output}: the answers to a SQuAD file are written to a file that ends in .json")
     questions = read_squad(source).examples
     with replacing(output) as stream:
         between = "{"

@@ -27,10 +27,16 @@ def judge_file(
     columns: Columns,
     max_bad_rows: int = 0,
     report: Callable[[int], None] = lambda done: None,
+    top: int = 1,
 ) -> Predicted:
-    """Write what the model says of every row of `source` beside it; what the rows are depends on its task."""
+    """Write what the model says of every row of `source` beside it; what the rows are depends on its task.
+
+    `top` is how many answers a question gets.
+    """
     refuse_same(source, output)
     kind = saved_task(encoder).kind
+    if top > 1 and kind != "answer":
+        raise InputError(f"top is about answers to questions; this model is one of the task {kind}")
     if max_bad_rows and kind in ("tag", "answer", "choose"):
         raise InputError(f"max_bad_rows is for tables of texts; a model of the task {kind} judges every row or none")
     if kind == "tag":
@@ -40,7 +46,7 @@ def judge_file(
         return Predicted(tag_file(encoder, source, output, text, words, columns.header, report), 0)
     if kind == "answer":
         columns.refuse(kind, "text", "pair", "header")
-        return Predicted(answer_file(encoder, source, output, report), 0)
+        return Predicted(answer_file(encoder, source, output, report, top), 0)
     if kind == "choose":
         columns.refuse(kind, "text", "pair", "header")
         return Predicted(write_judged(_Choices(source), output, _chooser(encoder), CHUNK_CHOICES, report), 0)
