@@ -58,7 +58,7 @@ ALIGNED: dict[str, tuple[Sequence[str], Sequence[str]]] = {
         ),
     ),
     "German": (
-        ("attention-bilinear",),
+        ("attention-bilinear", "scheduled-sampling"),
         (
             "Two old friends in warm coats are drinking tea beside a frozen lake.",
             "A girl who is wearing a yellow hat is painting a small wooden boat.",
