@@ -20,7 +20,10 @@ from __future__ import annotations
 import difflib
 import operator
 import signal
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 
@@ -152,3 +155,16 @@ def choose(name: str, value: object, known: Iterable[str]) -> str:
     if isinstance(value, str) and value in options:
         return value
     raise InputError(f"{name}={value!r} is not known; choose one of {', '.join(options)}{nearest(str(value), options)}")
+
+
+def warn(warning: Warning) -> None:
+    """Issue a warning that points to the line which called this package."""
+    frame = sys._getframe()
+    while frame.f_back is not None and _module(frame).startswith("kinfolk."):
+        frame = frame.f_back
+    # Without a registry: Python would leave out a second warning that happens to have the same words.
+    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno, _module(frame))
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "<string>"))  # code that was run by exec may have none

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinfolk.errors import InputError, first_few
+from kinfolk.errors import InputError, first_few, warn
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.jobs.task import Mistake
@@ -46,6 +45,6 @@ def evaluate(
         raise InputError(f"{source}: no examples to evaluate on")
     unseen = task.unseen(read.examples)
     if unseen:
-        warnings.warn(UnseenWarning(f"training did not see {first_few(unseen)}: these count as misses"), stacklevel=2)
+        warn(UnseenWarning(f"training did not see {first_few(unseen)}: these count as misses"))
     judged = task.judge(encoder.model, task.material(encoder.tokenizer, read.examples, encoder.context))
     return Evaluation(len(read.examples), read.bad, judged.metrics, task.labels, judged.confusion, judged.mistakes)

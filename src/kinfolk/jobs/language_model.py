@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError, require_texts, whole_number
+from kinfolk.errors import InputError, MissingHeadError, require_texts, warn, whole_number
 from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import Beam, Penalty
 from kinfolk.generate.search import beam as beam_search
@@ -84,7 +83,7 @@ def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) ->
     unknown = np.mean(stream[1:] == tokenizer.unk_id) if tokenizer.unk_id is not None else 0.0
     if unknown > MANY_UNKNOWN:
         told = f"{unknown:.1%} of the tokens are unknown to the vocabulary, and counted as if they were one word"
-        warnings.warn(UnknownWarning(told), stacklevel=3)
+        warn(UnknownWarning(told))
     return perplexity(writer, stream)
 
 

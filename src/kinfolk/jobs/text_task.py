@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 from kinfolk.data.examples import Example
-from kinfolk.errors import ConfigError, InputError, choose, first_few, number_between
+from kinfolk.errors import ConfigError, InputError, choose, first_few, number_between, warn
 from kinfolk.jobs.scoring import ScoredItems, score, text_items
 from kinfolk.jobs.task import WHOLE, Judged, Mistake, TaskOptions, Windows, label_names, label_tables
 from kinfolk.jobs.windows import CutCount
@@ -153,7 +152,7 @@ class TextTask:
         if other:
             learned, given = ("pairs", "one text") if self.pairs else ("single texts", "a pair")
             told = f"{other[0]}: {given}, but the model learned from {learned} ({len(other)} such)"
-            warnings.warn(FormWarning(told), stacklevel=2)
+            warn(FormWarning(told))
 
     def judge(self, model: Model, material: TextMaterial) -> Judged:
         """Metrics; of classes also who is taken for whom."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from kinfolk.errors import InputError
+from kinfolk.errors import InputError, warn
 from kinfolk.generate.search import Penalty
 from kinfolk.jobs.translator import TRAINED, Translator
 from kinfolk.models.marian import MarianConfig
@@ -32,7 +30,7 @@ def to_marian(translator: Translator) -> Translator:
     words, rows = as_marian(tokenizer, model.config.positions)
     moved = model_to_marian(model, rows)
     for note in _departures(model.config.zero_start, manner.penalty):
-        warnings.warn(LayoutWarning(note), stacklevel=2)
+        warn(LayoutWarning(note))
     public = {name: translator.public[name] for name in (TRAINED,) if name in translator.public}
     generation = {"num_beams": manner.beams, "length_penalty": manner.penalty.alpha, "early_stopping": "never"}
     return Translator(moved, words, public, generation, translator.name)

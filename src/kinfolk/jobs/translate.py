@@ -6,13 +6,12 @@ budget allows. Order is kept, blank texts stay empty, and no result depends on i
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kinfolk.data.batching import chunks, token_batches
-from kinfolk.errors import InputError, first_few, kind_of, whole_number
+from kinfolk.errors import InputError, first_few, kind_of, warn, whole_number
 from kinfolk.generate.sampling import Sampling, sample
 from kinfolk.generate.search import Beam, Penalty, beam, greedy
 from kinfolk.generate.writing import Request, Rules, Written
@@ -118,29 +117,27 @@ class Tally:
     def tell(self) -> None:
         """Warn, once for all texts."""
         if self.long:
-            self._warn(
+            _tell(
                 f"{self.long:,} texts are longer than the {self.known:,} tokens that the model was trained on (the "
                 f"longest has {self.longest:,}), so their translations may be poor"
             )
         if self.dropped:
-            self._warn(f"{self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut: no more of a text is read")
+            _tell(f"{self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut: no more of a text is read")
         if self.unfinished:
-            self._warn(
-                f"{self.unfinished:,} translations did not end and were cut at their greatest length (max_length)"
-            )
+            _tell(f"{self.unfinished:,} translations did not end and were cut at their greatest length (max_length)")
         if self.unread:
-            self._warn(f"{self.unread:,} tokens of the texts are unknown to the vocabulary: the model cannot read them")
+            _tell(f"{self.unread:,} tokens of the texts are unknown to the vocabulary: the model cannot read them")
         if self.unspelled:
-            self._warn(
+            _tell(
                 f"{self.unspelled:,} unknown tokens were left out of the translations; with attention, copy_unknown "
                 "puts words of the source in their place"
             )
         if self.unheeded:
-            self._warn(f"generation_config.json asks for what is not done here: {first_few(self.unheeded)}")
+            _tell(f"generation_config.json asks for what is not done here: {first_few(self.unheeded)}")
 
-    @staticmethod
-    def _warn(message: str) -> None:
-        warnings.warn(TranslationWarning(message), stacklevel=5)
+
+def _tell(message: str) -> None:
+    warn(TranslationWarning(message))
 
 
 def translate_chunks(

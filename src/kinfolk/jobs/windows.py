@@ -11,13 +11,10 @@ is dropped; without it such a pair is an error.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import FrameType
 
-from kinfolk.errors import InputError, TooLongError
+from kinfolk.errors import InputError, TooLongError, warn
 from kinfolk.text.tokenizer import Encoding, Text, Tokenizer
 
 ON_LONG = ("window", "cut", "error")
@@ -62,22 +59,7 @@ class CutCount:
     def report(self) -> None:
         """Warn, once for all texts."""
         if self.texts:
-            caller = _caller()
-            place = caller.f_code.co_filename, caller.f_lineno, _module(caller)
-            # Without a registry: Python would leave out a second cut that happens to have the same counts.
-            warnings.warn_explicit(CutWarning(self.texts, self.kept, self.dropped), None, *place)
-
-
-def _caller() -> FrameType:
-    """Who called this package: the line that a warning points to."""
-    frame = sys._getframe()
-    while frame.f_back is not None and _module(frame).startswith("kinfolk."):
-        frame = frame.f_back
-    return frame
-
-
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "<string>"))  # code that was run by exec may have none
+            warn(CutWarning(self.texts, self.kept, self.dropped))
 
 
 def pieces(
