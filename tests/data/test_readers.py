@@ -90,7 +90,7 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
 def test_a_csv_may_have_newlines_and_quotes_in_its_fields(tmp_path: Path) -> None:
     path = written(tmp_path, "rows.csv", 'label,text\r\ngood,"one\r\ntwo, ""three"""\r\n\r\nbad,\r\n')
     assert list(read_rows(path, "text")) == [
-        {"label": "good", "text": 'one\ntwo, "three"'},
+        {"label": "good", "text": 'one\r\ntwo, "three"'},
         {"label": "bad", "text": ""},
     ]
 

@@ -237,3 +237,11 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
         warnings.simplefilter("always")
         predict_file(trained, tmp_path / "in.csv", tmp_path / "out.csv")
     assert [str(warning.message).rpartition("/")[2] for warning in caught] == ([] if told is None else [told])
+
+
+def test_line_breaks_inside_a_field_stay_as_they_are(judge: Encoder, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_bytes(b'text,note\r\n"two\r\nlines",a\r\none,"b\nc"\r\n')
+    predict_file(judge, source, tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    assert [(row["text"], row["note"]) for row in rows] == [("two\r\nlines", "a"), ("one", "b\nc")]

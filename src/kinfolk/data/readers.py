@@ -117,7 +117,7 @@ def numbered_rows(
     if kind == ".jsonl":
         return _json_rows(numbered_lines(path, problems), column, problems)
     if kind == ".csv":
-        records = _csv_records(escaped_lines(path), problems, None if header is None else len(header))
+        records = _csv_records(escaped_lines(path, ends=True), problems, None if header is None else len(header))
         return _table_rows(records, column, header, problems)
     return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
 
@@ -138,17 +138,18 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
 
 
-def escaped_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def escaped_lines(path: str | Path, ends: bool = False) -> Iterator[tuple[int, str]]:
     """As `numbered_lines`, but a line that is not UTF-8 is handed out too, for readers whose rows have several lines.
 
-    `readable` tells it apart. A file that is not text is an error.
+    `readable` tells it apart. With `ends` lines keep theirs. A file that is not text is an error.
     """
     with reading(Path(name_of(path))), _opened(path) as stream:
         number = 0
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
             _refuse_binary(line, f"{name_of(path)}:{number}")
-            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            if not ends:
+                line = line.removesuffix(b"\n").removesuffix(b"\r")
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
 
 
@@ -248,7 +249,7 @@ def _csv_records(
         nonlocal reached
         for number, line in lines:
             reached = number
-            yield f"{line}\n"
+            yield line
 
     first = next(lines, None)
     lines = lines if first is None else chain([first], lines)
