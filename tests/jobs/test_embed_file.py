@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from kinfolk.data.readers import read_rows, read_texts
 from kinfolk.demo import passages
 from kinfolk.errors import DataError, InputError
 from kinfolk.jobs import embed
 from kinfolk.jobs.embed_file import embed_file
 from kinfolk.jobs.loaded import Encoder, load
+from kinfolk.jobs.search import build_index
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +87,18 @@ def test_a_fault_on_the_way_leaves_the_old_file(
     with pytest.raises(DataError, match="line 10"):
         embed_file(encoder, broken(), tmp_path / "v.npy", encoder.embed_settings())
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("v.npy", b"old")]
+
+
+def test_texts_of_a_parquet_file_are_read_like_any_other_table(encoder: Encoder, tmp_path: Path) -> None:
+    arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    when = datetime(2020, 2, 3, tzinfo=UTC)
+    parquet.write_table(
+        arrow.table({"text": ["Cats sleep.", "Dogs bark."], "when": [when] * 2, "n": [float("nan")] * 2}),
+        tmp_path / "a.parquet",
+    )
+    assert list(read_texts(tmp_path / "a.parquet")) == ["Cats sleep.", "Dogs bark."]
+    with pytest.raises(DataError, match=r'a\.parquet:1: no column "body"; there are: text, when, n'):
+        list(read_texts(tmp_path / "a.parquet", "body"))
+    index = build_index(encoder, read_rows(tmp_path / "a.parquet"), tmp_path / "index")
+    (hit,) = index.search(encoder, "Dogs bark.", top=1)
+    assert (hit.text, hit.columns["when"][:10], hit.columns["n"]) == ("Dogs bark.", "2020-02-03", None)

@@ -21,7 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Top = Annotated[int, typer.Option("--top", help="How many answers.", min=1)]
 Column = Annotated[
     str | None,
-    typer.Option("--column", help="Column with the texts of a .csv, .tsv or .jsonl file.  [default: text]"),
+    typer.Option("--column", help="Column with the texts of a table.  [default: text]"),
 ]
 
 Window = Annotated[int | None, typer.Option("--window", help="Tokens read at once, at most the model's limit.")]

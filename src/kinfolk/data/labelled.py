@@ -13,7 +13,6 @@ from typing import Any
 
 from kinfolk.data.columns import Columns, find_columns
 from kinfolk.data.examples import Example, Label, ReadResult, finished
-from kinfolk.data.parquet import PARQUET, parquet_rows
 from kinfolk.data.readers import TABLES, Problems, is_table, json_kind, no_column, numbered_lines, numbered_rows
 from kinfolk.errors import DataError, FolderError, choose
 from kinfolk.files import parse_json
@@ -42,7 +41,7 @@ def read_examples(
     path = Path(path)
     parse = PARSERS[choose("kind", kind, PARSERS)]
     problems = Problems(str(path), max_bad_rows)
-    if not is_table(path) and path.suffix.lower() != PARQUET:
+    if not is_table(path):
         _refuse_lines(path, needs_label, [text, pair, label, header])
         lines = [Example(line, None, None, f"{path}:{number}") for number, line in numbered_lines(path, problems)]
         return finished(lines, problems, needs_some=False)
@@ -59,7 +58,7 @@ def read_examples(
 
 
 def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> None:
-    tables = f"{', '.join(TABLES)} and {PARQUET} files have columns"
+    tables = f"{', '.join(TABLES)} files have columns"
     if needs_label:
         raise DataError(f"{path}: plain lines have no labels; only {tables}")
     if any(named):
@@ -71,7 +70,7 @@ def table_rows(path: Path, problems: Problems, header: Sequence[str] | None) -> 
     suffix = path.suffix.lower()
     if header is not None and suffix not in (".csv", ".tsv"):
         raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
-    return parquet_rows(path, problems) if suffix == PARQUET else numbered_rows(path, problems, header=header)
+    return numbered_rows(path, problems, header=header)
 
 
 def _example(

@@ -18,8 +18,16 @@ from typing import Any
 
 from kinfolk.data.examples import fingerprint
 from kinfolk.data.labelled import table_rows
-from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import Problems, escaped_lines, is_table, json_kind, no_column, numbered_lines, readable
+from kinfolk.data.readers import (
+    TABLES,
+    Problems,
+    escaped_lines,
+    is_table,
+    json_kind,
+    no_column,
+    numbered_lines,
+    readable,
+)
 from kinfolk.errors import DataError, InputError
 
 COLUMNS = ("source", "target")
@@ -49,8 +57,8 @@ def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_r
     path = Path(path)
     if columns is not None and (isinstance(columns, str) or len(columns) != 2 or columns[0] == columns[1]):
         raise InputError(f"columns={columns!r} must be the names of two columns, the source's and the target's")
-    if not is_table(path) and path.suffix.lower() != PARQUET:
-        raise DataError(f"{path}: pairs stand in a .tsv, .csv, .jsonl or {PARQUET} file, or in two files of lines")
+    if not is_table(path):
+        raise DataError(f"{path}: pairs stand in a table ({', '.join(TABLES)}), or in two files of lines")
     problems = Problems(str(path), max_bad_rows)
     if path.suffix.lower() == ".tsv" and columns is None:
         return _gathered(_tabbed(path, problems), problems)

@@ -8,21 +8,25 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kinfolk.data.readers import Problems
+from kinfolk.data.readers import Problems, no_column
 from kinfolk.errors import DataError
 from kinfolk.files import reading, require_file
 
-PARQUET = ".parquet"
 ROWS_AT_ONCE = 4096
 
 
-def parquet_rows(path: Path, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each row with its number; a file that pyarrow refuses is an error, as no row of it can be judged."""
+def parquet_rows(path: Path, problems: Problems, column: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row with its number; a file that pyarrow refuses is an error, as no row of it can be judged.
+
+    `column` must be there.
+    """
     number = 0
     with _opened(path) as file:
         names = file.schema_arrow.names
         if len(set(names)) < len(names):
             problems.stop(1, "a column stands there twice")
+        if column is not None and column not in names:
+            problems.stop(1, no_column(column, names))
         for batch in file.iter_batches(ROWS_AT_ONCE):
             for row in batch.to_pylist():
                 number += 1

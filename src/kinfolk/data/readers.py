@@ -22,7 +22,8 @@ from kinfolk.errors import DataError, FolderError, first_few, nearest, whole_num
 from kinfolk.files import parse_json, reading
 
 STDIN = "-"
-TABLES = (".csv", ".tsv", ".jsonl")
+PARQUET = ".parquet"
+TABLES = (".csv", ".tsv", ".jsonl", PARQUET)
 COLUMN = "text"  # of a table, unless the user names another
 MOST_PROBLEMS = 20
 LONGEST_LINE = 64 * 2**20  # a line beyond it is not text, and must not fill the memory
@@ -84,7 +85,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]]:
-    """The rows of a .csv, .tsv or .jsonl file; in each of them `column` is a string."""
+    """The rows of a table; in each of them `column` is a string."""
     if not is_table(path):
         raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
     problems = Problems(name_of(path))
@@ -109,11 +110,15 @@ def numbered_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, 
 def numbered_rows(
     path: str | Path, problems: Problems, column: str | None = None, header: Sequence[str] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Rows of a .csv, .tsv or .jsonl file, each with the number of its first line.
+    """Rows of a table, each with the number of its first line, or in a .parquet file its own.
 
     `column` must be there. `header` names the columns of a .csv or .tsv file whose first line is already a row.
     """
     kind = Path(path).suffix.lower()
+    if kind == PARQUET:
+        from kinfolk.data.parquet import parquet_rows  # it stands on this file
+
+        return parquet_rows(Path(path), problems, column)
     if kind == ".jsonl":
         return _json_rows(numbered_lines(path, problems), column, problems)
     if kind == ".csv":

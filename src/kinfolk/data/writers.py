@@ -14,11 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from kinfolk.data.parquet import PARQUET, ParquetColumns, ParquetWriter
-from kinfolk.data.readers import TABLES
+from kinfolk.data.parquet import ParquetColumns, ParquetWriter
+from kinfolk.data.readers import PARQUET, TABLES
 from kinfolk.errors import DataError, InputError
 
-OUTPUTS = (*TABLES, PARQUET)
 Row = dict[str, Any]
 
 
@@ -37,8 +36,8 @@ class Form:
 
     def __init__(self, path: str | Path):
         self.path, self.suffix = path, Path(path).suffix.lower()
-        if self.suffix not in OUTPUTS:
-            raise InputError(f"{path}: predictions are written to a file that ends in {', '.join(OUTPUTS)}")
+        if self.suffix not in TABLES:
+            raise InputError(f"{path}: predictions are written to a file that ends in {', '.join(TABLES)}")
         self.columns = ParquetColumns(str(path)) if self.suffix == PARQUET else None
         self.names: list[str] | None = None
 
@@ -77,7 +76,7 @@ class TextWriter:
     def write(self, rows: Sequence[Row]) -> None:
         for row in rows:
             if self.form.suffix == ".jsonl":
-                self.stream.write(_json(row) + "\n")
+                self.stream.write(json_line(row) + "\n")
                 continue
             first = self.form.names is None
             fault = self.form.fault(row)
@@ -101,10 +100,11 @@ def _cell(value: Any) -> str:
     """A value in a table of text: nothing for null, JSON for what has parts."""
     if isinstance(value, str):
         return value
-    return "" if value is None else _json(value) if isinstance(value, bool | list | dict) else str(value)
+    return "" if value is None else json_line(value) if isinstance(value, bool | list | dict) else str(value)
 
 
-def _json(value: Any) -> str:
+def json_line(value: Any) -> str:
+    """A value as JSON: NaN is null, and what JSON does not know (a date) is its text."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
     except ValueError:  # JSON has no NaN and no infinity

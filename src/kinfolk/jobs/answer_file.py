@@ -13,7 +13,6 @@ from pathlib import Path
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Question
-from kinfolk.data.parquet import PARQUET
 from kinfolk.data.readers import TABLES, Problems, is_table
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import InputError
@@ -38,8 +37,8 @@ def answer_file(
     squad = Path(source).suffix.lower() == ".json"
     if squad and Path(output).suffix.lower() == ".json":
         return _answer_squad(encoder, Path(source), Path(output), report)
-    if not squad and not is_table(source) and Path(source).suffix.lower() != PARQUET:
-        known = ", ".join((*TABLES, PARQUET))
+    if not squad and not is_table(source):
+        known = ", ".join(TABLES)
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
     inputs: Rows[Question] = _Squad(source) if squad else Inputs(source, asked, "question", "context")
 

@@ -14,8 +14,7 @@ from kinfolk.data.columns import LABELS
 from kinfolk.data.conll import read_conll, read_slots
 from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
 from kinfolk.data.labelled import read_examples, table_rows
-from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import TABLES, Problems
+from kinfolk.data.readers import Problems, is_table
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import InputError, choose
 from kinfolk.files import is_folder
@@ -75,7 +74,7 @@ def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> s
         return "answer"
     if is_folder(path):
         return CLASS
-    return _table_task(path, columns) if suffix in (*TABLES, PARQUET) else "tag"
+    return _table_task(path, columns) if is_table(path) else "tag"
 
 
 def _table_task(path: Path, columns: Columns) -> str:

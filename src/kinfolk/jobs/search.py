@@ -25,6 +25,7 @@ import numpy as np
 from kinfolk import __version__
 from kinfolk.data.npy import NpyWriter, open_npy
 from kinfolk.data.readers import COLUMN
+from kinfolk.data.writers import json_line
 from kinfolk.errors import FolderError, InputError, kind_of, whole_number
 from kinfolk.files import inside, new_folder, parse_json, read_object, reading, replacing, require_file, write_json
 from kinfolk.jobs.embed import EmbedSettings
@@ -86,10 +87,7 @@ def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWrite
             raise InputError(f"row {number} has no text: expected a string, or a mapping with one at {column!r}")
         others = {} if isinstance(row, str) else {name: value for name, value in row.items() if name != column}
         starts.append(np.array([stream.tell()]))
-        try:
-            line = json.dumps({"text": text, "columns": others}, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"row {number}: its columns cannot be written as JSON ({error})") from None
+        line = json_line({"text": text, "columns": others})
         stream.write(SURROGATE.sub("\ufffd", line).encode() + b"\n")
         yield text
     starts.append(np.array([stream.tell()]))

@@ -17,8 +17,17 @@ from typing import Generic, TypeVar
 from kinfolk.data.batching import chunks
 from kinfolk.data.columns import Columns, find_columns
 from kinfolk.data.labelled import table_rows
-from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import COLUMN, STDIN, Problems, is_table, json_kind, name_of, no_column, numbered_lines
+from kinfolk.data.readers import (
+    COLUMN,
+    PARQUET,
+    STDIN,
+    Problems,
+    is_table,
+    json_kind,
+    name_of,
+    no_column,
+    numbered_lines,
+)
 from kinfolk.data.writers import Form, Row
 from kinfolk.errors import DataError
 from kinfolk.files import replacing
@@ -101,7 +110,7 @@ class Inputs(Rows[Given]):
 
     def read(self, problems: Problems) -> Iterator[tuple[int, Row, Given]]:
         """Each good row with the number of its line."""
-        if not is_table(self.source) and _suffix(self.source) != PARQUET:
+        if not is_table(self.source):
             if self.text or self.pair or self.header:
                 raise DataError(f"{problems.where}: plain lines have no columns, so none can be named")
             for number, line in numbered_lines(self.source, problems):

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.conll import columns_of
-from kinfolk.data.parquet import PARQUET
-from kinfolk.data.readers import STDIN, TABLES, Problems, escaped_lines, name_of, readable
+from kinfolk.data.readers import PARQUET, STDIN, Problems, escaped_lines, is_table, name_of, readable
 from kinfolk.data.tags import OUTSIDE, PLAIN, detect_scheme, split_tag
 from kinfolk.data.writers import Row
 from kinfolk.errors import InputError
@@ -69,7 +68,7 @@ def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
     if str(source) == STDIN:
         return True
     suffix = Path(source).suffix.lower()
-    return suffix in (*TABLES, PARQUET) or (suffix == ".txt" and not _looks_tagged(source, labels))
+    return is_table(source) or (suffix == ".txt" and not _looks_tagged(source, labels))
 
 
 def _looks_tagged(path: str | Path, labels: Sequence[str]) -> bool:

@@ -13,8 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from kinfolk.data.readers import STDIN, read_texts
-from kinfolk.data.writers import OUTPUTS
+from kinfolk.data.readers import STDIN, TABLES, read_texts
 from kinfolk.errors import InputError
 from kinfolk.files import refuse_same, replacing
 from kinfolk.jobs.tables import Inputs, Row, write_judged
@@ -43,7 +42,7 @@ def translate_file(
     if chosen.search.best > 1 and suffix != ".jsonl":
         raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
     tally = Tally(translator.trained_length)
-    work = _write_table if suffix in OUTPUTS else _write_lines
+    work = _write_table if suffix in TABLES else _write_lines
     count = work(translator, source, Path(output), chosen, column, report, tally)
     tally.tell()
     return count
