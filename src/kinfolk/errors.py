@@ -1,4 +1,4 @@
-"""Every exception that kinfolk raises on purpose. Each carries one line: what is wrong, where, what to do.
+"""Every exception that kinfolk raises on purpose, and how it warns. Each is one line: what is wrong, where, what to do.
 
 KinfolkError                  caught by the command line: one line on stderr, exit code 2
 ├── InputError                a text, option or argument that has no meaning here

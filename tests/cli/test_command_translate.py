@@ -140,3 +140,12 @@ def test_a_folder_and_a_preset_are_described(command: Command, small_translator:
     assert "(published: 213M)" in command("info", "transformer-big").out
     assert command("convert", "--model", small_translator, "--output", tmp_path / "copy").code == 0
     assert command("translate", "--model", tmp_path / "copy", "star").out == f"{translated('star')}\n"
+
+
+def test_numbers_go_on_from_chunk_to_chunk(
+    command: Command, small_translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinfolk.jobs.translate.CHUNK_TEXTS", 2)
+    (tmp_path / "in.txt").write_text("salt\nmoon\nstar\nsalt moon\nmoon\n")
+    ended = command("translate", "--model", small_translator, "--input", tmp_path / "in.txt", "--best", "2")
+    assert [line.split("\t")[0] for line in ended.out.splitlines()] == [str(n) for n in range(1, 6) for _ in range(2)]

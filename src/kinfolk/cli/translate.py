@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -288,10 +290,13 @@ def show_translations(found: Any, best: int, several: bool, json: bool) -> None:
         return
     from kinfolk.jobs.translate_file import one_line
 
-    for number, options in enumerate((options for chunk in found for options in chunk), 1):
-        for option in options:
+    numbers = count(1)
+    for chunk in found:
+        for options, number in zip(chunk, numbers, strict=False):
             place = f"{number}\t" if several else ""
-            print(("" if best == 1 else f"{place}{option.score:.4f}\t") + one_line(option.text))
+            for option in options:
+                print(("" if best == 1 else f"{place}{option.score:.4f}\t") + one_line(option.text))
+        sys.stdout.flush()  # whoever reads a pipe need not wait for the next chunk
 
 
 def show_measured(
