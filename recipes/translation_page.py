@@ -339,10 +339,15 @@ def _drawn(translator: Translator, language: str, sentences: Sequence[str], plac
 
 
 def crossings(source: Sequence[str], target: Sequence[str], looked: Sequence[int]) -> list[str]:
-    """Neighbours in the target that look at words of the source in the other order."""
+    """Neighbours in the target that look at words of the source in the other order; marks and ends are no words."""
+    words = [
+        (word, place)
+        for word, place in zip(target, looked, strict=True)
+        if word[0].isalnum() and source[place][0].isalnum()
+    ]
     return [
-        f"“{target[place]} {target[place + 1]}” looks at “{source[first]}” before “{source[second]}”"
-        for place, (first, second) in enumerate(pairwise(looked))
+        f"“{left} {right}” looks at “{source[first]}” before “{source[second]}”"
+        for (left, first), (right, second) in pairwise(words)
         if second < first
     ]
 
