@@ -77,6 +77,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return started
 
 
+@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # so few steps teach nothing
 def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
