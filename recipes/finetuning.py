@@ -106,6 +106,7 @@ TRAININGS = {
         batch_size=64,
         evaluations=16,
         dropout=0.2,
+        average=0.2,
     ),
     "sst2": Training(
         "SST-2, the tutorial's 6,920 sentences",
