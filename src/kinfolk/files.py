@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 from kinfolk.errors import FolderError
 
+LONGEST_SHOWN = 400  # characters of a path in a message
 LARGEST_JSON = 256 * 2**20  # tokenizer.json of the largest public vocabularies is about 20 MB
 
 
@@ -59,7 +60,10 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FolderError(f"{path}: cannot be read ({error.strerror or error})") from None
+        shown = str(path)
+        if len(shown) > LONGEST_SHOWN:  # a name from a hostile index
+            shown = f"{shown[: LONGEST_SHOWN // 2]}…{shown[-LONGEST_SHOWN // 4 :]}"
+        raise FolderError(f"{shown}: cannot be read ({error.strerror or error})") from None
 
 
 def require_file(path: Path, what: str = "file") -> Path:
