@@ -46,7 +46,7 @@ def score_texts(
     for chunk in chunks(texts, CHUNK_TEXTS):
         places = [place(done + number) for number in range(len(chunk))]
         given = [require_text(text, where) for text, where in zip(chunk, places, strict=True)]
-        task.tell_other_form(given, places)
+        task.tell_other_form(given, places, count)
         targets = [unknown] * len(chunk)
         items = text_items(encoder.tokenizer, given, targets, size, stride, count, places.__getitem__)
         yield score(encoder.model, objective, items)

@@ -20,6 +20,9 @@ from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text
 from kinfolk.text.pairs import TranslationTokenizer, load_pair
 from kinfolk.text.tokenizer import Tokenizer
 
+OWN = "kinfolk-"  # before the names of families that have no public ones
+CELLS = {"rnn", "lstm", "gru", "deck_gru"}  # as commands call the language models
+
 
 @dataclass(frozen=True)
 class Relative:
@@ -104,10 +107,6 @@ class TextToTextFolderInfo(TextToTextInfo):
 
 
 Info = Relative | PresetInfo | FolderInfo | TextToTextPresetInfo | TextToTextInfo
-
-
-OWN = "kinfolk-"  # before the names of families that have no public ones
-CELLS = {"rnn", "lstm", "gru", "deck_gru"}  # as commands call the language models
 
 
 def relatives() -> list[Relative]:

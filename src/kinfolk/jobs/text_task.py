@@ -139,20 +139,20 @@ class TextTask:
             learned = [[number for number in numbers if number < len(self.labels)] for numbers in targets]
         size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
         where = [example.where for example in examples]
-        self.tell_other_form(texts_of(examples), where)
+        self.tell_other_form(texts_of(examples), where, cut)
         scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
         cut.report()
         return TextMaterial(scored, targets, examples)
 
-    def tell_other_form(self, texts: Sequence[Text], where: Sequence[str]) -> None:
-        """Warn of single texts for a model of pairs and of pairs for one of single texts."""
-        if self.pairs is None:
+    def tell_other_form(self, texts: Sequence[Text], where: Sequence[str], cut: CutCount) -> None:
+        """Warn of a single text for a model of pairs, or of a pair for one of single texts; once by `cut`."""
+        if self.pairs is None or cut.other_form:
             return
         other = [place for text, place in zip(texts, where, strict=True) if isinstance(text, tuple) != self.pairs]
         if other:
+            cut.other_form = True
             learned, given = ("pairs", "one text") if self.pairs else ("single texts", "a pair")
-            told = f"{other[0]}: {given}, but the model learned from {learned} ({len(other)} such)"
-            warn(FormWarning(told))
+            warn(FormWarning(f"{other[0]}: {given}, but the model learned from {learned}"))
 
     def judge(self, model: Model, material: TextMaterial) -> Judged:
         """Metrics; of classes also who is taken for whom."""

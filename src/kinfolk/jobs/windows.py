@@ -46,11 +46,12 @@ class Piece:
 
 @dataclass
 class CutCount:
-    """What was cut so far."""
+    """What was cut so far, and whether texts of another form than the model's were told of."""
 
     texts: int = 0
     kept: int = 0
     dropped: int = 0
+    other_form: bool = False
 
     def add(self, kept: int, dropped: int) -> None:
         """One more text."""
