@@ -236,7 +236,8 @@ def predict(
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", help="A .csv, .tsv, .jsonl or .parquet file; CoNLL stays CoNLL, SQuAD may be .json.")
+        Path,
+        typer.Option("--output", help="A .csv, .tsv, .jsonl or .parquet file; CoNLL stays CoNLL, SQuAD also .json."),
     ],
     text: TextColumn = None,
     pair: PairColumn = None,
