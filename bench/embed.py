@@ -172,11 +172,14 @@ def main() -> None:
     seconds, differences = compete("bench.embed", list(CONTESTANTS), list(TASKS), ROUNDS)
     require_same(differences)
     best = {place: min(took) for place, took in seconds.items()}
+    from kinfolk.parts.few_tokens import library
+
     note = (
         f"all-MiniLM-L6-v2, float32, unit-length mean vectors, no text cut. Best of {ROUNDS} interleaved rounds, each "
         "contestant in its own process; the peers in sorted batches of 32. kinfolk runs after `machine.tune()`: freed "
         "memory is kept for the next batch, and denormal numbers are flushed to zero. Our commands do that too, and "
-        "call `machine.keep_few_kernels()`, which is not called here. The vectors of all contestants are equal within "
+        f"call `machine.keep_few_kernels()`, which is not called here. `few_tokens.c` is {'' if library() else 'not '}"
+        "compiled here: short texts take the way through it. The vectors of all contestants are equal within "
         f"{SAME:g}, or there would be no figures."
     )
     parts = [f"## {title}\n\n{speed_table(task, best, differences)}" for task, title in TASKS.items()]

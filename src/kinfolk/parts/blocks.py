@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from kinfolk.parts.attention import Attention
 from kinfolk.parts.dropout import Dropout, dropout
-from kinfolk.parts.kernels import ActivatedLinear, Bias, add
+from kinfolk.parts.kernels import ActivatedLinear, Bias, add, watch
 from kinfolk.parts.norm import Norm
-from kinfolk.parts.resting import Remembered, Rest, Scale, Sum, run
+from kinfolk.parts.packing import recorded
+from kinfolk.parts.resting import Layers, Remembered, Rest, run
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
 from kinfolk.parts.trace import Trace
@@ -121,19 +122,33 @@ class Stack(nn.Module):
         depth: int | None = None,
     ) -> Tensor:
         """Run the first `depth` layers (all by default), showing each layer's vectors to the trace."""
-        if trace is None and hidden.dtype is torch.float32 and hidden.shape[0] > 0:
-            layers = self._resting()
-            if layers is not None:
-                return run(layers[:depth], hidden, bound, bias)
-        for layer in range(self.layers if depth is None else depth):
+        depth = self.layers if depth is None else depth
+        if hidden.dtype is torch.float32 and hidden.shape[0] > 0 and (layers := self._resting()) is not None:
+            if bias is None and layers.few is not None and layers.few.fits(hidden, bound):
+                return self._few(layers, hidden, bound, trace, depth)
+            if trace is None and layers.packed is not None:
+                return run(layers.packed[:depth], hidden, bound, bias)
+        for layer in range(depth):
             hidden = self.block(layer)(hidden, bound, bias, trace)
             if trace is not None:
                 trace.add_hidden(hidden)
         return hidden
 
-    def _resting(self) -> list[Remembered] | None:
+    def _few(self, layers: Layers, hidden: Tensor, bound: Bound, trace: Trace | None, depth: int) -> Tensor:
+        """Few tokens: in one call, or layer by layer where somebody looks on, with the same numbers."""
+        assert layers.few is not None
+        if trace is None:
+            return layers.few.run(hidden, bound, 0, depth)
+        for layer, block in enumerate(layers.blocks[:depth]):
+            if trace.wants_attention:
+                watch((block.qkv(hidden).view(len(hidden), 3, block.heads, -1),), bound, None, trace)
+            hidden = layers.few.run(hidden, bound, layer, layer + 1)
+            trace.add_hidden(hidden)
+        return hidden
+
+    def _resting(self) -> Layers | None:
         """Its layers as they are remembered; None while they learn, for a step may follow that changes them unseen."""
-        if self.training or torch.is_grad_enabled():
+        if self.training or torch.is_grad_enabled() or recorded():
             self._rest.forget()
             return None
         return self._rest.layers(self, lambda: (_remembered(self.block(layer)) for layer in range(self.layers)))
@@ -151,7 +166,7 @@ class SharedStack(Stack):
 
 
 def _remembered(block: nn.Module) -> Remembered | None:
-    """A block's weights for a stack at rest; None where they are not packed, or a part is not the plain one."""
+    """A block's parts for a stack at rest; None where one is not the plain one."""
     if type(block) is not Block or block.pre_norm:
         return None
     attention, inner = block.attention, block.feed_forward
@@ -161,8 +176,4 @@ def _remembered(block: nn.Module) -> Remembered | None:
     kinds = {type(norm) is Norm for norm in norms} | {type(layer) is Linear for layer in linear}
     if kinds != {True} or type(inner.widen) is not ActivatedLinear:
         return None
-    qkv, output, narrow, widen = (Sum.of(layer) for layer in (*linear, inner.widen))
-    if qkv is None or output is None or widen is None or narrow is None:
-        return None
-    scales = Scale.of(norms[0]), Scale.of(norms[1])
-    return Remembered(attention.heads, qkv, output, scales[0], widen, inner.widen.activation, narrow, scales[1])
+    return Remembered(attention.heads, attention.qkv, attention.output, norms[0], inner.widen, inner.narrow, norms[1])

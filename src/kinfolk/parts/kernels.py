@@ -48,12 +48,8 @@ def attend_own(
 def _attend(given: tuple[Tensor, ...], bound: Bound, bias: Bias | None, dropout: float, trace: Trace | None) -> Tensor:
     if not bound.groups:
         return given[0].new_zeros(0, *given[0].shape[-2:])
-    watcher = trace if trace is not None and trace.wants_attention else None
-    if watcher is not None:
-        watcher.begin_attention()
-        for group in bound.groups:
-            q, k, _ = _taken(given, group)
-            watcher.add_attention(group, plain_scores(q, k, group, bias), bound)
+    if trace is not None:
+        watch(given, bound, bias, trace)
     if dropout > 0 and given[0].device.type == "cpu":
         terms = [] if bias is None else [bias(group, _taken(given, group)[0]) for group in bound.groups]
         return attend_learning(given, bound, terms, dropout)
@@ -71,6 +67,16 @@ def _attend(given: tuple[Tensor, ...], bound: Bound, bias: Bias | None, dropout:
         outputs.append(group.queries.give(mixed))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined if bound.order is None else joined.index_select(0, bound.order)
+
+
+def watch(given: tuple[Tensor, ...], bound: Bound, bias: Bias | None, trace: Trace) -> None:
+    """Show a trace who attends to whom, beside the computation, where it wants to know."""
+    if not trace.wants_attention:
+        return
+    trace.begin_attention()
+    for group in bound.groups:
+        q, k, _ = _taken(given, group)
+        trace.add_attention(group, plain_scores(q, k, group, bias), bound)
 
 
 def _taken(given: tuple[Tensor, ...], group: Group) -> tuple[Tensor, ...]:

@@ -57,6 +57,11 @@ def product(hidden: Tensor, packed: Tensor, bias: Tensor | None, activation: str
     return torch.ops.mkldnn._linear_pointwise.default(hidden, packed, bias, activation, [], way)  # type: ignore[no-any-return]
 
 
+def recorded() -> bool:
+    """Does torch write down what is computed, as for ONNX? Only what every torch knows may be used then."""
+    return torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+
+
 @cache
 def packing_pays() -> bool:
     """On x86 with vectors of 256 bits or more; elsewhere nobody has measured."""

@@ -13,7 +13,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from kinfolk.parts.packing import Packing, product
+from kinfolk.parts.packing import Packing, product, recorded
 from kinfolk.parts.precision import linear
 
 
@@ -35,7 +35,7 @@ class _Resting(nn.Module):
         if torch.is_grad_enabled():
             self.packing.forget()
             return None
-        if self.training or hidden.dtype is not torch.float32 or hidden.shape[0] == 0:
+        if self.training or hidden.dtype is not torch.float32 or hidden.shape[0] == 0 or recorded():
             return None
         return self.packing.of(weight)
 
