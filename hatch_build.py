@@ -8,55 +8,64 @@ from __future__ import annotations
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PARTS = Path(__file__).parent / "src" / "kinfolk" / "parts"
+PARTS = Path("src", "kinfolk", "parts")
 KINDS = {"avx512": ["-mavx512f", "-mfma"], "avx2": ["-mavx2", "-mfma"]}  # what few_tokens.py looks for
+OPTIONS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp"]
 
 
 class Kernels(BuildHookInterface):  # type: ignore[misc]
-    """Called by hatchling before it packs a wheel, or an editable one."""
+    """Called by hatchling before and after it packs a wheel, or an editable one."""
+
+    workshop: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel":
+        if self.target_name != "wheel" or sys.platform != "linux" or platform.machine() != "x86_64":
             return
-        remove()
-        if sys.platform != "linux" or platform.machine() != "x86_64":
-            return
-        try:
-            built = [compiled(kind) for kind in KINDS]
-        except (OSError, subprocess.CalledProcessError) as fault:
-            remove()
-            self.app.display_warning(f"few_tokens.c is left out, short texts take longer: {fault}")
-            return
-        build_data["artifacts"] += [f"/{path.relative_to(self.root)}" for path in built]
-        build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        parts, self.workshop = Path(self.root) / PARTS, Path(tempfile.mkdtemp())
+        for kind in KINDS:
+            name = f"few_tokens-{kind}.so"
+            try:
+                library = compiled(parts / "few_tokens.c", kind, self.workshop / name)
+                if version == "editable":  # which is used where it stands
+                    replace(library, parts / name)
+            except (OSError, ValueError, subprocess.CalledProcessError) as fault:
+                self.app.display_warning(f"few_tokens.c is left out for {kind}, short texts take longer: {fault}")
+                continue
+            if version != "editable":
+                build_data["force_include"][str(library)] = f"kinfolk/parts/{name}"
+                build_data["pure_python"] = False
+                build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self.workshop is not None:
+            shutil.rmtree(self.workshop, ignore_errors=True)
 
 
-def remove() -> None:
-    """Take away what an earlier installation compiled."""
-    for library in PARTS.glob("few_tokens-*.so"):
-        library.unlink()
-
-
-def compiled(kind: str) -> Path:
+def compiled(source: Path, kind: str, library: Path) -> Path:
     """The library for one kind of processor.
 
     It is not linked with OpenMP: a second copy of that beside torch's would mean twice the threads. It finds torch's.
     """
-    compiler = shlex.split(os.environ.get("CC", "cc"))
-    unfinished, library = PARTS / f"few_tokens-{kind}.o", PARTS / f"few_tokens-{kind}.so"
-    options = ["-std=gnu11", "-O3", "-fPIC", "-fopenmp", *KINDS[kind]]
-    try:
-        subprocess.run([*compiler, *options, "-c", PARTS / "few_tokens.c", "-o", unfinished], check=True)
-        subprocess.run([*compiler, "-shared", unfinished, "-o", library], check=True)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    compiler = shlex.split(os.environ.get("CC") or "cc")
+    unfinished = library.with_suffix(".o")
+    subprocess.run([*compiler, *OPTIONS, *KINDS[kind], "-c", source, "-o", unfinished], check=True)
+    subprocess.run([*compiler, "-shared", unfinished, "-o", library], check=True)
+    library.stat()
     return library
+
+
+def replace(fresh: Path, place: Path) -> None:
+    """In one go: a library that is half there would take a process down."""
+    beside = place.with_suffix(".part")
+    shutil.copyfile(fresh, beside)
+    os.replace(beside, place)

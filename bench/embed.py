@@ -25,6 +25,10 @@ BATCHES = {PEER: (1.35, 1.5), FAST: (1.1, 1.25)}
 GOALS = {"sst2": BATCHES, "mixed": BATCHES, "single": {PEER: (2.0, None)}}  # times a peer's speed: floor and aim
 
 
+COMPILED = "`few_tokens.c` is compiled here, and computes the short texts."
+NOT_COMPILED = "`few_tokens.c` is not compiled here: torch alone computes the short texts."
+
+
 @cache
 def texts(task: str) -> tuple[str, ...]:
     """The texts of a task, the same in every process."""
@@ -61,6 +65,14 @@ def run_kinfolk(tuned: bool = True) -> Run:
 
 def run_untuned() -> Run:
     return run_kinfolk(tuned=False)
+
+
+def run_without_c() -> Run:
+    """As where no compiler was at hand when kinfolk was installed."""
+    from kinfolk.parts import few_tokens
+
+    few_tokens.library = lambda: None  # type: ignore[assignment]
+    return run_kinfolk()
 
 
 def run_sentence_transformers() -> Run:
@@ -162,6 +174,7 @@ def export_onnx() -> str:
 CONTESTANTS = {
     "kinfolk": run_kinfolk,
     "kinfolk, allocator untouched": run_untuned,
+    "kinfolk, without few_tokens.c": run_without_c,
     PEER: run_sentence_transformers,
     "transformers, sorted by length": run_transformers,
     FAST: run_onnx,
@@ -178,9 +191,9 @@ def main() -> None:
         f"all-MiniLM-L6-v2, float32, unit-length mean vectors, no text cut. Best of {ROUNDS} interleaved rounds, each "
         "contestant in its own process; the peers in sorted batches of 32. kinfolk runs after `machine.tune()`: freed "
         "memory is kept for the next batch, and denormal numbers are flushed to zero. Our commands do that too, and "
-        f"call `machine.keep_few_kernels()`, which is not called here. `few_tokens.c` is {'' if library() else 'not '}"
-        "compiled here: short texts take the way through it. The vectors of all contestants are equal within "
-        f"{SAME:g}, or there would be no figures."
+        "call `machine.keep_few_kernels()`, which is not called here. "
+        f"{COMPILED if library() else NOT_COMPILED} "
+        f"The vectors of all contestants are equal within {SAME:g}, or there would be no figures."
     )
     parts = [f"## {title}\n\n{speed_table(task, best, differences)}" for task, title in TASKS.items()]
     write_result("embed", "Embedding speed", "\n\n".join([note, goals_table(best), *parts]))

@@ -119,6 +119,10 @@ def require_collection(given: object, expected: str) -> Iterable[Any]:
     single = isinstance(given, str | bytes | Mapping) or getattr(given, "shape", None) == ()  # an array of numpy's
     if single or not isinstance(given, Iterable):
         raise InputError(f"expected {expected}, found {kind_of(given)}")
+    if isinstance(given, set | frozenset):
+        raise InputError(f"expected {expected}, found {kind_of(given)}, which has no order; give a list")
+    if hasattr(given, "columns"):  # going through a table of pandas gives the names of its columns
+        raise InputError(f'expected {expected}, found a table; give one of its columns, as in table["text"]')
     return given
 
 

@@ -49,6 +49,17 @@ def test_long_texts_make_small_chunks(encoder: Encoder, tmp_path: Path, monkeypa
         embed_file(encoder, [*texts[:2], 3], tmp_path / "v.jsonl", encoder.embed_settings(pool="none"))  # type: ignore[list-item]
 
 
+def test_progress_is_told_after_each_batch_and_each_text_counts_once(
+    encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embed, "BATCH_TOKENS", 64)
+    reported: list[int] = []
+    texts = [*passages()[:6], " ".join(passages()[:4]) * 2, "short"]  # all in one chunk, one of them in windows
+    embed_file(encoder, texts, tmp_path / "v.npy", encoder.embed_settings(window=40), reported.append)
+    assert sum(reported) == len(texts)
+    assert sum(count > 0 for count in reported) > 2
+
+
 def test_no_texts_make_an_empty_file(encoder: Encoder, tmp_path: Path) -> None:
     assert embed_file(encoder, [], tmp_path / "v.npy", encoder.embed_settings()) == 0
     assert np.load(tmp_path / "v.npy").shape == (0, 32)

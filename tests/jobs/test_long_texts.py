@@ -161,7 +161,7 @@ def test_a_filter_for_the_callers_module_is_obeyed(encoder: Encoder) -> None:
 
 def test_an_error_names_the_text_and_both_lengths(encoder: Encoder) -> None:
     length = len(encoder.tokenizer.encode(LONG))
-    with pytest.raises(TooLongError, match=rf'^text 2 has {length} tokens, the model reads 60; use on_long="window"$'):
+    with pytest.raises(TooLongError, match=rf'^text 2 has {length} tokens, the model reads 60; on_long="window" reads'):
         encoder.embed(["short", "short", LONG], on_long="error")
 
 

@@ -70,11 +70,21 @@ def test_equal_scores_stand_in_the_order_of_the_rows(encoder: Encoder, tmp_path:
 
 
 def test_rows_keep_their_columns(encoder: Encoder, tmp_path: Path) -> None:
-    rows = [{"text": "Füße \ud800 \u2028", "stars": 4, "tags": ["a"]}, {"text": "", "stars": None}]
+    rows = [{"text": "Füße \ud800 \u2028", "stars": 4, "tags": ["a"]}, {"text": "x", "stars": None}]
     index = build_index(encoder, rows, tmp_path / "index")
-    hits = sorted(index.search(encoder, "", top=2), key=lambda hit: hit.row)
+    hits = sorted(index.search(encoder, "feet", top=2), key=lambda hit: hit.row)
     assert hits[0].text == "Füße \ufffd \u2028"
     assert [hit.columns for hit in hits] == [{"stars": 4, "tags": ["a"]}, {"stars": None}]
+
+
+def test_rows_without_words_are_kept_and_never_found(encoder: Encoder, tmp_path: Path) -> None:
+    rows = ["a cat", "", "bread and butter", " \t", "the sea"]
+    index = build_index(encoder, rows, tmp_path / "index")
+    assert len(index) == len(rows)
+    assert sorted(hit.row for hit in index.search(encoder, "an animal", top=5)) == [0, 2, 4]
+    for query in ("", "  \n"):
+        with pytest.raises(InputError, match="the query is empty"):
+            index.search(encoder, query)
 
 
 @pytest.mark.parametrize(

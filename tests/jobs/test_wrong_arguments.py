@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import kinfolk
@@ -16,6 +17,7 @@ from kinfolk.errors import InputError
 from kinfolk.jobs.finetune import finetune
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.predict_file import predict_file
+from kinfolk.jobs.search import build_index
 from kinfolk.jobs.task import label_tables
 from kinfolk.models.model import with_fresh_head
 
@@ -44,6 +46,17 @@ def test_what_is_no_collection_is_refused_by_every_verb(
     encoder = headed({"embed": "classify", "answer": "span"}.get(verb, verb))
     with pytest.raises(InputError, match=f"^expected .* collection of .*, found {kind}$"):
         getattr(encoder, verb)(given)
+
+
+def test_a_table_or_a_set_is_not_taken_for_its_names(headed: Callable[[str], Encoder], tmp_path: Path) -> None:
+    table, encoder = pandas.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, 0]}), headed("classify")
+    for take in (encoder.embed, encoder.classify, lambda given: build_index(encoder, given, tmp_path / "index")):
+        with pytest.raises(InputError, match="found a table; give one of its columns"):
+            take(table)
+        with pytest.raises(InputError, match="found a set, which has no order; give a list"):
+            take({"a", "b"})
+    assert encoder.embed(table["text"]).shape == (3, 32)
+    assert encoder.embed({"a": 1, "b": 2}.keys()).shape == (2, 32)
 
 
 def test_a_text_that_is_none_is_told_with_its_row(headed: Callable[[str], Encoder], tmp_path: Path) -> None:

@@ -91,3 +91,12 @@ def test_threads_that_share_a_layer_get_the_same_product() -> None:
         found = list(pool.map(lambda _: inferred(layer, hidden), range(40)))
     for other in found:
         torch.testing.assert_close(other, plain(layer, hidden), rtol=0, atol=2e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing warns of much
+def test_a_recording_has_only_what_every_torch_knows() -> None:
+    layer, first, second = Linear(16, 8).eval(), torch.randn(3, 16), torch.randn(3, 16)
+    with torch.no_grad():
+        recorded = torch.jit.trace(layer, first)
+        assert "mkldnn" not in str(recorded.graph)
+        torch.testing.assert_close(recorded(second), layer(second), rtol=0, atol=1e-5)

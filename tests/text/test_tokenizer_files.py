@@ -73,7 +73,7 @@ def test_every_kind_of_file_loads_alone(tmp_path: Path):
 
 
 def test_settings_beside_a_vocabulary_are_obeyed(tmp_path: Path):
-    lower = Tokenizer.load(write_vocabulary(tmp_path, model_max_length=128))
+    lower = Tokenizer.load(write_vocabulary(tmp_path, do_lower_case=True, model_max_length=128))
     assert lower.encode("The Mat", specials=False).tokens == ["the", "mat"]
     assert lower.max_length == 128
     cased = Tokenizer.load(write_vocabulary(tmp_path, do_lower_case=False, model_max_length=1e30))
@@ -81,6 +81,13 @@ def test_settings_beside_a_vocabulary_are_obeyed(tmp_path: Path):
     assert cased.max_length is None
     with pytest.raises(TokenizerError, match="do_lower_case must be true or false"):
         Tokenizer.load(write_vocabulary(tmp_path, do_lower_case="yes"))
+
+
+def test_a_bare_vocabulary_with_capitals_keeps_them(tmp_path: Path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nThe\nMat\nParis\n")
+    assert Tokenizer.load(tmp_path).encode("The Mat the", specials=False).tokens == ["The", "Mat", "the"]
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')  # said is said
+    assert Tokenizer.load(tmp_path).encode("The Mat the", specials=False).tokens == ["the", "[UNK]", "the"]
 
 
 def test_settings_beside_a_tokenizer_json_overrule_its_normaliser(tmp_path: Path):

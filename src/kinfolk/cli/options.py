@@ -60,6 +60,6 @@ def open_translator(model: str, device: str = "auto", allow_pickle: bool = False
 
 def parse_layers(layers: str | None) -> str | list[int] | None:
     """`0,6,12` as numbers; names stay names."""
-    if layers is not None and re.fullmatch(r"\d{1,4}(,\d{1,4})*", layers):
+    if layers is not None and re.fullmatch(r"\s*\d{1,4}\s*(,\s*\d{1,4}\s*)*", layers):
         return [int(number) for number in layers.split(",")]
     return layers

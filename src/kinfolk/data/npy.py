@@ -38,6 +38,14 @@ class NpyWriter:
         np.lib.format.write_array_header_1_0(self.stream, header)
 
 
+def zero_rows(path: Path, rows: list[int]) -> None:
+    """Write zeros over some rows of a file."""
+    if rows:
+        found = np.lib.format.open_memmap(path, mode="r+")
+        found[rows] = 0
+        found.flush()
+
+
 def open_npy(path: Path, shape: tuple[int, ...], kind: str = "<f4") -> np.ndarray:
     """The array of a file, mapped into memory and not read; it must have just this shape and kind of number."""
     require_file(path)

@@ -1,11 +1,12 @@
 """Texts to vectors: tokenise, pack by token budget, run, pool, put windows together.
 
-Texts are read in chunks, so memory does not grow with their number or length; within a chunk they are sorted by length,
-and the next chunk is tokenised while this one is computed.
+Texts are read in chunks, so memory does not grow with their number, only with the longest; within a chunk they are
+sorted by length, and the next chunk is tokenised while this one is computed.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs so
 TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
 SHORTEST = 1e-12  # vectors that are shorter are not made longer than one
 BATCH_TOKENS = 2048  # of 512 … 8,192 the fastest here, within a few per cent
+
+
+Report = Callable[[int], None]  # called with the number of texts that were just done
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,12 @@ def embed_chunks(
     texts: Iterable[Text],
     settings: EmbedSettings,
     trace: Trace | None = None,
+    report: Report | None = None,
 ) -> Iterator[np.ndarray | list[TokenVectors]]:
-    """Vectors of a chunk of texts at a time, in order: (texts, D), or a list of TokenVectors without pooling."""
+    """Vectors of a chunk of texts at a time, in order: (texts, D), or a list of TokenVectors without pooling.
+
+    `report` hears after every batch how many more texts are done.
+    """
     cut = CutCount()
     most = CHUNK_CHARACTERS
     if settings.pool == "none":
@@ -80,7 +88,7 @@ def embed_chunks(
         return pieces(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
 
     for parts, number in _ahead(prepare, weighed_chunks(texts, CHUNK_TEXTS, _characters, most)):
-        yield _compute(model, parts, number, settings, trace)
+        yield _compute(model, parts, number, settings, trace, report)
     cut.report()
 
 
@@ -151,7 +159,12 @@ def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:
 
 
 def _compute(
-    model: Model, parts: list[Piece], texts: int, settings: EmbedSettings, trace: Trace | None
+    model: Model,
+    parts: list[Piece],
+    texts: int,
+    settings: EmbedSettings,
+    trace: Trace | None,
+    report: Report | None,
 ) -> np.ndarray | list[TokenVectors]:
     lengths = [len(part.encoding) for part in parts]
     # A trace keeps the order of the texts; otherwise neighbours of equal length are faster.
@@ -159,6 +172,7 @@ def _compute(
     width = model.config.width * settings.layers.width_factor
     pooled = np.empty((len(parts), width), dtype=np.float32)
     loose: list[np.ndarray] = [pooled] * len(parts)
+    waiting = Counter() if report is None else Counter(part.text for part in parts)
     with torch.inference_mode():
         for batch in batches:
             encodings = [parts[number].encoding for number in batch]
@@ -168,6 +182,9 @@ def _compute(
                     loose[number] = _unit(rows.float().numpy(), settings.normalize)
             else:
                 pooled[batch] = getattr(layout, settings.pool)(vectors).float().cpu().numpy()
+            if report is not None:
+                waiting.subtract(parts[number].text for number in batch)
+                report(len({parts[number].text for number in batch if waiting[parts[number].text] == 0}))
     if trace is not None:
         trace.encodings += [part.encoding for part in parts]
     if settings.pool == "none":

@@ -7,7 +7,7 @@ file: one object a text, with its tokens, their offsets and their vectors. The f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,11 +16,9 @@ import numpy as np
 from kinfolk.data.npy import NpyWriter
 from kinfolk.errors import InputError
 from kinfolk.files import replacing
-from kinfolk.jobs.embed import EmbedSettings
+from kinfolk.jobs.embed import EmbedSettings, Report
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.machine import give_back
-
-Report = Callable[[int], None]  # called with the number of texts that were just done
 
 
 def embed_file(
@@ -44,10 +42,9 @@ def write_vectors(
 ) -> int:
     """The .npy file of pooled vectors."""
     writer = NpyWriter(stream, (encoder.embed_width(settings),))
-    for chunk in encoder.embed_stream(texts, settings):
+    for chunk in encoder.embed_stream(texts, settings, report):
         assert isinstance(chunk, np.ndarray)
         writer.append(chunk)
-        report(len(chunk))
         give_back()
     writer.finish()
     return writer.count
@@ -57,13 +54,12 @@ def _write_tokens(
     stream: BinaryIO, encoder: Encoder, texts: Iterable[str], settings: EmbedSettings, report: Report
 ) -> int:
     count = 0
-    for chunk in encoder.embed_stream(texts, settings):
+    for chunk in encoder.embed_stream(texts, settings, report):
         assert isinstance(chunk, list)
         for text in chunk:
             row = json.dumps({"tokens": text.tokens, "offsets": text.offsets}, ensure_ascii=False)
             stream.write(f'{row[:-1]}, "vectors": {_digits(text.vectors)}}}\n'.encode())
         count += len(chunk)
-        report(len(chunk))
         give_back()
     return count
 

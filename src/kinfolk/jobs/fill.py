@@ -211,8 +211,11 @@ def _filled(tokenizer: Tokenizer, text: str, number: int, guess: _Guess) -> Fill
     word = tokenizer.decode(guess.pieces).strip()
     if not word:
         word = tokenizer.token_of(guess.pieces[0])
-    parts = text.split(tokenizer.special["mask"])
-    whole = (
-        tokenizer.special["mask"].join(parts[: number + 1]) + word + tokenizer.special["mask"].join(parts[number + 1 :])
-    )
+    mask = tokenizer.special["mask"]
+    parts = text.split(mask)
+    before, after = mask.join(parts[: number + 1]), mask.join(parts[number + 1 :])
+    if word.startswith(CONTINUES):  # it goes on with the word before
+        whole = before.rstrip() + word.removeprefix(CONTINUES) + after
+    else:
+        whole = before + word + after
     return Filled(word, math.exp(guess.log_probability), guess.score, whole)

@@ -125,6 +125,8 @@ def describe_name(name: str) -> Relative | PresetInfo | TextToTextPresetInfo:
         if name.casefold() in (relative.name, relative.name.removeprefix(OWN), relative.title.casefold()):
             return relative
     known = [preset for relative in family for preset in relative.presets]
+    if name not in known and name.partition("/")[2] in known:  # as the hub has it: google-bert/bert-base-uncased
+        name = name.partition("/")[2]
     if name not in known:
         close = nearest(name, [*known, *(relative.name for relative in family), DEMO])
         hint = close or "; `kinfolk info` lists the families, `kinfolk info bert` the models of one"

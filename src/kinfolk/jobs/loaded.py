@@ -17,7 +17,7 @@ from kinfolk.checkpoints.text_to_text import is_text_to_text
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError, choose, kind_of, require_collection
 from kinfolk.files import new_folder, write_bytes
 from kinfolk.jobs.choice_task import Chosen
-from kinfolk.jobs.embed import POOLS, EmbedSettings, TokenVectors, embed_chunks, packed, stacked
+from kinfolk.jobs.embed import POOLS, EmbedSettings, Report, TokenVectors, embed_chunks, packed, stacked
 from kinfolk.jobs.fill import Filled, fill_masks
 from kinfolk.jobs.find import G2P, find_model
 from kinfolk.jobs.layers import choose_layers
@@ -102,9 +102,14 @@ class Encoder:
         vectors = stacked(chunks, self.embed_width(settings))  # type: ignore[arg-type]
         return vectors[0] if single else vectors
 
-    def embed_stream(self, texts: Iterable[Text], settings: EmbedSettings) -> Iterator[np.ndarray | list[TokenVectors]]:
-        """As `embed`, a chunk of texts at a time: memory stays the same however many there are."""
-        return embed_chunks(self.model, self.tokenizer, texts, settings)
+    def embed_stream(
+        self, texts: Iterable[Text], settings: EmbedSettings, report: Report | None = None
+    ) -> Iterator[np.ndarray | list[TokenVectors]]:
+        """As `embed`, a chunk of texts at a time: memory stays the same however many there are.
+
+        `report` is called after each batch with the number of texts that were just done.
+        """
+        return embed_chunks(self.model, self.tokenizer, texts, settings, report=report)
 
     def embed_settings(
         self,
@@ -119,6 +124,8 @@ class Encoder:
         recipe = self.recipe if layers is None and pool is None and self.recipe is not None else None
         choice = choose_layers("last" if layers is None else layers, self.model.config.layers)
         choose("on_long", on_long, ON_LONG)
+        if normalize is not None and not isinstance(normalize, bool):
+            raise InputError(f"normalize={str(normalize)[:60]!r} must be True or False")
         pool = choose("pool", pool, POOLS) if pool is not None else None
         windows = Windows(window, stride)
         specials = self.tokenizer.specials_count()

@@ -6,7 +6,7 @@ starts.npy    where each row of rows.jsonl starts (and, last, where the file end
 index.json    format, number of rows, width, the model and the settings that made the vectors
 
 The score is the cosine of the two vectors. Rows are compared block by block, so memory stays the same however many
-there are.
+there are. A row without words has a vector of zeros, and is never found.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kinfolk import __version__
-from kinfolk.data.npy import NpyWriter, open_npy
+from kinfolk.data.npy import NpyWriter, open_npy, zero_rows
 from kinfolk.data.readers import COLUMN
 from kinfolk.data.writers import json_line
-from kinfolk.errors import FolderError, InputError, kind_of, whole_number
+from kinfolk.errors import FolderError, InputError, kind_of, require_collection, whole_number
 from kinfolk.files import inside, new_folder, parse_json, read_object, reading, replacing, require_file, write_json
-from kinfolk.jobs.embed import EmbedSettings
-from kinfolk.jobs.embed_file import Report, write_vectors
+from kinfolk.jobs.embed import EmbedSettings, Report
+from kinfolk.jobs.embed_file import write_vectors
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.models.model import Model, weights_hash
 from kinfolk.text.tokenizer import SURROGATE
@@ -54,8 +54,8 @@ def build_index(
     encoder: Encoder, rows: Iterable[Row], folder: str | Path, column: str = COLUMN, report: Report = lambda done: None
 ) -> Index:
     """Write an index of `rows`: texts, or mappings whose `column` is the text."""
-    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
-        raise InputError(f"expected a collection of texts or rows, found {kind_of(rows)}")
+    require_collection(rows, "a collection of texts or rows")
+    blank: list[int] = []
     settings = encoder.embed_settings(normalize=True)
     with new_folder(Path(folder)) as temporary:
         with (
@@ -63,10 +63,11 @@ def build_index(
             replacing(temporary / "rows.jsonl") as stored,
             replacing(temporary / "starts.npy") as starts,
         ):
-            texts = _stored(rows, column, stored, NpyWriter(starts, (), "<i8"))
+            texts = _stored(rows, column, stored, NpyWriter(starts, (), "<i8"), blank)
             count = write_vectors(vectors, encoder, texts, settings, report)
         if not count:
             raise InputError(f"{folder}: there are no rows to build an index of")
+        zero_rows(temporary / "vectors.npy", blank)
         content = {
             "format": FORMAT,
             "kinfolk": __version__,
@@ -79,12 +80,14 @@ def build_index(
     return Index.open(folder)
 
 
-def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWriter) -> Iterator[str]:
-    """The texts of the rows, each written down on its way to the model."""
+def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWriter, blank: list[int]) -> Iterator[str]:
+    """The texts of the rows, each written down on its way to the model; `blank` receives the rows without words."""
     for number, row in enumerate(rows):
         text = row if isinstance(row, str) else row.get(column) if isinstance(row, Mapping) else None
         if not isinstance(text, str):
             raise InputError(f"row {number} has no text: expected a string, or a mapping with one at {column!r}")
+        if not text.strip():
+            blank.append(number)
         others = {} if isinstance(row, str) else {name: value for name, value in row.items() if name != column}
         starts.append(np.array([stream.tell()]))
         line = json_line({"text": text, "columns": others})
@@ -135,6 +138,8 @@ class Index:
     def open(cls, folder: str | Path) -> Index:
         """Check the folder's form; damage to a single row shows when the row is read."""
         path = inside(Path(folder), "index.json")
+        if not path.exists():
+            raise FolderError(f"{path}: no such file; make the index with `kinfolk search --build` or build_index")
         content = read_object(path)
         if content.get("format") != FORMAT:
             raise FolderError(f"{path}: format {str(content.get('format'))[:60]} is not known to kinfolk {__version__}")
@@ -158,6 +163,8 @@ class Index:
     def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
         """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
         whole_number("top", top)
+        if not isinstance(query, str) or not query.strip():
+            raise InputError(f"the query is {'empty' if isinstance(query, str) else kind_of(query)}: give a text")
         settings = encoder.embed_settings(normalize=True)
         self._check_model(encoder, settings)
         (vectors,) = encoder.embed_stream([query], settings)
@@ -183,8 +190,9 @@ class Index:
             fresh = self.vectors[start : start + block] @ query
             if not np.isfinite(fresh).all():
                 raise FolderError(f"{self.folder}/vectors.npy holds NaN or infinite numbers; build the index anew")
-            scores = np.concatenate([scores, fresh])
-            rows = np.concatenate([rows, np.arange(start, start + len(fresh))])
+            worded = np.flatnonzero(fresh)
+            scores = np.concatenate([scores, fresh[worded]])
+            rows = np.concatenate([rows, start + worded])
             if len(scores) > top:  # all that reach the last place, so that the row number settles ties
                 best = scores >= np.partition(scores, -top)[-top]
                 rows, scores = rows[best], scores[best]

@@ -94,7 +94,8 @@ def pieces(
             found.append(Piece(number, kept_encoding, (0, len(kept_encoding))))
         else:
             raise TooLongError(
-                f'{place(number)} has {len(encoding):,} tokens, the model reads {size:,}; use on_long="window"'
+                f'{place(number)} has {len(encoding):,} tokens, the model reads {size:,}; on_long="window" reads long '
+                'texts in windows, "cut" reads their beginning'
             )
     return found
 

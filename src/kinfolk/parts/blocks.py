@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from kinfolk.errors import InputError
 from kinfolk.parts.attention import Attention
 from kinfolk.parts.dropout import Dropout, dropout
 from kinfolk.parts.kernels import ActivatedLinear, Bias, add, watch
@@ -123,6 +124,8 @@ class Stack(nn.Module):
     ) -> Tensor:
         """Run the first `depth` layers (all by default), showing each layer's vectors to the trace."""
         depth = self.layers if depth is None else depth
+        if not 0 <= depth <= self.layers:
+            raise InputError(f"depth={depth}: there are {self.layers} layers")
         if hidden.dtype is torch.float32 and hidden.shape[0] > 0 and (layers := self._resting()) is not None:
             if bias is None and layers.few is not None and layers.few.fits(hidden, bound):
                 return self._few(layers, hidden, bound, trace, depth)

@@ -134,17 +134,27 @@ static void multiply(const float *x, long x_step, int rows, const float *w, long
     }
 }
 
-/* out (rows, from..to) = x w' + bias (+ kept). */
+typedef struct {
+    int from, to;
+} Span;
+
+/* A thread's share of `count` things, in whole blocks. */
+static Span share(int count, int block, int thread, int threads) {
+    int blocks = count / block;
+    return (Span){blocks * thread / threads * block, blocks * (thread + 1) / threads * block};
+}
+
+/* Some columns of out (rows, outputs) = x w' + bias (+ kept). */
 static void linear(const float *x, int rows, int inputs, const float *w, const float *bias, const float *kept,
-                   float *out, int outputs, int from, int to) {
+                   float *out, int outputs, Span columns) {
     for (int row = 0; row < rows; row++) {
-        for (int column = from; column < to; column += LANES) {
+        for (int column = columns.from; column < columns.to; column += LANES) {
             vector start = load(bias + column);
             if (kept) start += load(kept + row * outputs + column);
             store(out + row * outputs + column, start);
         }
     }
-    multiply(x, inputs, rows, w, inputs, inputs, out, outputs, from, to);
+    multiply(x, inputs, rows, w, inputs, inputs, out, outputs, columns.from, columns.to);
 }
 
 /* out (length, head_width) = softmax(q k' / sqrt(head_width)) v: one head of one sequence. Scores are computed in fours,
@@ -175,8 +185,8 @@ static void attend(const float *q, const float *k, const float *v, long step, in
 }
 
 /* x = (x - mean) / sqrt(variance + epsilon) * scale + shift, row by row. */
-static void norm(float *x, int from, int to, int width, const float *scale, const float *shift, float epsilon) {
-    for (float *row = x + from * width; row < x + to * width; row += width) {
+static void norm(float *x, Span rows, int width, const float *scale, const float *shift, float epsilon) {
+    for (float *row = x + rows.from * width; row < x + rows.to * width; row += width) {
         vector sum = all(0), squares = all(0);
         for (int place = 0; place < width; place += LANES) sum += load(row + place);
         float mean = total(sum) / width;
@@ -201,47 +211,44 @@ typedef struct {
     float *x, *qkv, *mixed, *middle, *inner, *scores; /* scores: room for each thread */
 } Batch;
 
-/* The first of a thread's share of `count` things, in whole blocks; where the next thread's begins, its own ends. */
-static int share(int count, int block, int thread, int threads) { return count / block * thread / threads * block; }
-
 /* One layer, as one of several threads. */
 static void apply(const Layer *layer, const Batch *at, int thread, int threads) {
-    int rows = at->sequences * at->length, width = at->width, head_width = width / at->heads;
-    int inner_width = at->inner_width, jobs = at->sequences * at->heads;
-#define FROM(count, block) share(count, block, thread, threads)
-#define TO(count, block) share(count, block, thread + 1, threads)
-#define COLUMNS(count) count, FROM(count, BLOCK), TO(count, BLOCK)
-    linear(at->x, rows, width, layer->qkv, layer->qkv_bias, NULL, at->qkv, COLUMNS(3 * width));
+    int rows = at->sequences * at->length, width = at->width, inner_width = at->inner_width;
+    int head_width = width / at->heads, padded = ROUNDED(at->length);
+    Span wide = share(3 * width, BLOCK, thread, threads), narrow = share(width, BLOCK, thread, threads);
+    Span inner = share(inner_width, BLOCK, thread, threads), own = share(rows, 1, thread, threads);
+    Span heads = share(at->sequences * at->heads, 1, thread, threads);
+
+    linear(at->x, rows, width, layer->qkv, layer->qkv_bias, NULL, at->qkv, 3 * width, wide);
 #pragma omp barrier
-    for (int job = FROM(jobs, 1); job < TO(jobs, 1); job++) {
-        int first = job / at->heads * at->length, column = job % at->heads * head_width;
+    for (int head = heads.from; head < heads.to; head++) {
+        int first = head / at->heads * at->length, column = head % at->heads * head_width;
         const float *q = at->qkv + first * 3 * width + column;
-        float *scores = at->scores + thread * at->length * ROUNDED(at->length);
-        float *out = at->mixed + first * width + column;
+        float *scores = at->scores + thread * at->length * padded, *out = at->mixed + first * width + column;
         attend(q, q + width, q + 2 * width, 3 * width, at->length, head_width, scores, out, width);
     }
 #pragma omp barrier
-    linear(at->mixed, rows, width, layer->output, layer->output_bias, at->x, at->middle, COLUMNS(width));
+    linear(at->mixed, rows, width, layer->output, layer->output_bias, at->x, at->middle, width, narrow);
 #pragma omp barrier
-    const float *scale = layer->attention_scale, *shift = layer->attention_shift;
-    norm(at->middle, FROM(rows, 1), TO(rows, 1), width, scale, shift, at->epsilon);
+    norm(at->middle, own, width, layer->attention_scale, layer->attention_shift, at->epsilon);
 #pragma omp barrier
-    linear(at->middle, rows, width, layer->widen, layer->widen_bias, NULL, at->inner, COLUMNS(inner_width));
+    linear(at->middle, rows, width, layer->widen, layer->widen_bias, NULL, at->inner, inner_width, inner);
     for (int row = 0; row < rows; row++) {
-        float *inner = at->inner + row * inner_width;
-        for (int column = FROM(inner_width, BLOCK); column < TO(inner_width, BLOCK); column += LANES)
-            store(inner + column, gelu(load(inner + column)));
+        float *numbers = at->inner + row * inner_width;
+        for (int column = inner.from; column < inner.to; column += LANES)
+            store(numbers + column, gelu(load(numbers + column)));
     }
 #pragma omp barrier
-    linear(at->inner, rows, inner_width, layer->narrow, layer->narrow_bias, at->middle, at->x, COLUMNS(width));
+    linear(at->inner, rows, inner_width, layer->narrow, layer->narrow_bias, at->middle, at->x, width, narrow);
 #pragma omp barrier
-    norm(at->x, FROM(rows, 1), TO(rows, 1), width, layer->last_scale, layer->last_shift, at->epsilon);
+    norm(at->x, own, width, layer->last_scale, layer->last_shift, at->epsilon);
 #pragma omp barrier
 }
 
-/* x (sequences * length, width) becomes what comes out of the last layer. Returns 1 where memory is lacking, else 0. */
-int few_tokens(const Layer *layers, int depth, int sequences, int length, int width, int heads, int inner_width,
-               float epsilon, int threads, float *x) {
+/* x (sequences * length, width) becomes what comes out of the last layer. Returns 1 where memory is lacking, else 0.
+   The number in its name goes up when its arguments change: a library of another version must not be called. */
+int few_tokens_1(const Layer *layers, int depth, int sequences, int length, int width, int heads, int inner_width,
+                 float epsilon, int threads, float *x) {
     long rows = (long)sequences * length, spare = WIDE - 1; /* rows that `attend` reads behind the last */
     long room = (rows + spare) * 3 * width + rows * (2 * width + inner_width) + threads * length * ROUNDED(length);
     float *qkv = aligned_alloc(64, room * sizeof(float));

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinfolk.parts.scopes import Bound
 
@@ -32,7 +32,7 @@ class FewTokens:
         self._weights = [[weight.detach() for weight in layer] for layer in layers]  # held: they must not be freed
         addresses = [weight.data_ptr() for layer in self._weights for weight in layer]
         self._table = (ctypes.c_void_p * len(addresses))(*addresses)
-        self._width, self._inner_width = layers[0][8].shape
+        self._width, self._inner_width = layers[0][8].shape  # of the product that narrows
         self._heads, self._epsilon = heads, epsilon
 
     @classmethod
@@ -42,14 +42,20 @@ class FewTokens:
         kept = [[weight for weight in layer if weight is not None and _plain(weight)] for layer in layers]
         if call is None or not kept or any(len(layer) != WEIGHTS for layer in kept):
             return None
-        width, inner_width = kept[0][8].shape
-        if any(size % BLOCK for size in (width, inner_width)) or width % (heads * BLOCK):
+        width, inner = kept[0][8].shape
+        if width % (heads * BLOCK) or inner % BLOCK:
+            return None
+        products = ((3 * width, width), (width, width), (inner, width), (width, inner))
+        first, second, third, fourth = ([shape, shape[:1]] for shape in products)  # weight and bias
+        norm = [(width,), (width,)]
+        shapes = [*first, *second, *norm, *third, *fourth, *norm]
+        if any([tuple(weight.shape) for weight in layer] != shapes for layer in kept):
             return None
         return cls(call, kept, heads, epsilon)
 
     def fits(self, hidden: Tensor, bound: Bound) -> bool:
         """Are these few tokens, in sequences of one length, that all see each other?"""
-        if hidden.shape[0] > MOST or len(bound.groups) != 1 or not _plain(hidden):
+        if hidden.shape[0] > MOST or hidden.shape[1] != self._width or len(bound.groups) != 1 or not _plain(hidden):
             return False
         group = bound.groups[0]
         if group.mask is not None or group.blind is not None or group.causal:
@@ -61,6 +67,7 @@ class FewTokens:
 
     def run(self, hidden: Tensor, bound: Bound, first: int, last: int) -> Tensor:
         """(tokens, width) -> (tokens, width): layers `first` to `last - 1`."""
+        assert 0 <= first <= last <= len(self._weights)
         rows = bound.groups[0].queries
         result = hidden.clone()
         failed = self._call(
@@ -81,17 +88,20 @@ class FewTokens:
 
 
 def _plain(tensor: Tensor) -> bool:
-    return tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous() and not tensor.is_nested
+    """Does it lie in memory as C expects? Other kinds of tensors only look as if."""
+    if type(tensor) not in (Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        return False
+    return tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()
 
 
 @cache
 def library() -> ctypes._NamedFuncPointer | None:
-    """`few_tokens` of the library for this processor; None where there is none."""
+    """What the library for this processor has to call; None where there is none."""
     capability: str = torch.backends.cpu.get_cpu_capability()
     kind = "avx512" if capability.startswith("AVX512") else capability.lower()
     try:
-        call = ctypes.CDLL(str(Path(__file__).with_name(f"few_tokens-{kind}.so"))).few_tokens
-    except OSError:  # not compiled here, or torch came with another OpenMP
+        call = ctypes.CDLL(str(Path(__file__).with_name(f"few_tokens-{kind}.so"))).few_tokens_1
+    except (OSError, AttributeError):  # not compiled here, or torch has another OpenMP; of another version
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int
     call.argtypes = [pointer, *[number] * 6, ctypes.c_float, number, pointer]

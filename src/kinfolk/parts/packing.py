@@ -26,7 +26,8 @@ class Packing:
         """Where the weight lies and how often it was written tell whether the copy is still true. None: no packing.
 
         The weight itself is held too, or another that took its place could come to lie where it lay. torch's fused
-        optimisers write without counting: a layer that may learn must `forget`.
+        optimisers write without counting: a layer that may learn must `forget`. A write through `weight.data` is not
+        counted either, and goes unnoticed.
         """
         held = self._held
         if held is not None and held[0] == weight.data_ptr() and held[1] == weight._version:
@@ -59,7 +60,8 @@ def product(hidden: Tensor, packed: Tensor, bias: Tensor | None, activation: str
 
 def recorded() -> bool:
     """Does torch write down what is computed, as for ONNX? Only what every torch knows may be used then."""
-    return torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+    watched = torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack() > 0
+    return watched or torch.compiler.is_compiling()
 
 
 @cache

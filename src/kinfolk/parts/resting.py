@@ -25,7 +25,7 @@ from kinfolk.parts.packing import product
 from kinfolk.parts.scopes import Bound
 from kinfolk.parts.tables import Linear
 
-SETTINGS = {"heads", "pre_norm", "activation", "eps", "normalized_shape"}  # what a block reads of itself
+SETTINGS = {"layers", "heads", "pre_norm", "activation", "eps", "normalized_shape"}  # what a block reads of itself
 
 
 class Sum(NamedTuple):
@@ -180,6 +180,7 @@ def _unchanged(stack: nn.Module) -> Callable[[], bool]:
         )
         for name, held in ((name, slots[name]) for name in names)
     ]
+    children = [(module._modules, len(module._modules)) for module in modules]
     weights = [(weight, weight.data_ptr(), weight._version) for weight in stack.parameters()]
 
     def unchanged() -> bool:
@@ -191,6 +192,8 @@ def _unchanged(stack: nn.Module) -> Callable[[], bool]:
         for slots, name, held in places:
             if slots.get(name) is not held:
                 return False
+        if any(len(slots) != count for slots, count in children):
+            return False
         return all(weight.data_ptr() == where and weight._version == version for weight, where, version in weights)
 
     return unchanged

@@ -7,6 +7,7 @@ form first means that every source passes the same check and is loaded in the sa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from kinfolk.text.families import RECIPES, added_token, family_of, recipe_for, u
 from kinfolk.text.spiece import SentencePieceModel, read_spiece
 from kinfolk.text.vocabulary import numbered
 
+CASED_SHARE = 0.1  # of pieces with capitals
 SPIECE_NAMES = ("spiece.model", "sentencepiece.model", "tokenizer.model")
 BERT_SETTINGS = {
     "do_lower_case": "lowercase",
@@ -104,8 +106,17 @@ def _wordpiece(file: Path, settings: dict[str, Any], family: str | None) -> Sour
     recipe = recipe_for(family, "mpnet" if "<s>" in tokens and "[CLS]" not in tokens else "bert")
     unknown = (recipe.roles | roles_of(settings))["unk"]
     model = documents.wordpiece_model(tokens, unknown)
-    parts = documents.bert_parts(recipe.lowercase, settings)
+    parts = documents.bert_parts(recipe.lowercase and not _cased(tokens), settings)
     return documents.assemble(model, parts, recipe, settings, str(file), _further(settings, tokens, str(file)))
+
+
+def _cased(tokens: Iterable[str]) -> bool:
+    """Does a vocabulary tell capitals apart? To lower-case texts for one that does would lose its words with capitals.
+
+    Of BERT's own the cased one has capitals in 29 % of its pieces, the others in next to none.
+    """
+    capitals = [token != token.lower() for token in tokens if not token.startswith("[")]
+    return sum(capitals) > len(capitals) * CASED_SHARE
 
 
 def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) -> Source:

@@ -1,0 +1,31 @@
+"""few_tokens.c where there is a compiler: it compiles without a warning, and the installation used it."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinfolk.parts import few_tokens
+
+SOURCE = Path(few_tokens.__file__).with_suffix(".c")
+HERE = sys.platform == "linux" and platform.machine() == "x86_64" and shutil.which("cc") is not None
+pytestmark = pytest.mark.skipif(not HERE, reason="no C compiler for Linux on x86-64")
+
+
+@pytest.mark.parametrize("kind", ["-mavx512f", "-mavx2"])
+def test_it_compiles_without_a_warning(kind: str) -> None:
+    options = ["-std=gnu11", "-O1", "-fopenmp", "-mfma", kind, "-Wall", "-Wextra", "-Werror", "-o", "/dev/null"]
+    ended = subprocess.run(["cc", *options, "-c", SOURCE], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_the_installation_compiled_it() -> None:
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        pytest.skip("this processor has no vectors of 256 bits")
+    assert few_tokens.library() is not None
