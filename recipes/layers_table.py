@@ -66,7 +66,8 @@ def verdict(found: LayersTable) -> str:
     order = spearmanr([row.mean for row in known], [row.published for row in known]).statistic
     return (
         f"What it shows: the best choice is the {best.title} ({best.mean:.1f}), the worst the {worst.title} "
-        f"({worst.mean:.1f}). The rank correlation with the order of the paper is {order:.2f} (1 is the same order); "
+        f"({worst.mean:.1f}). The order of the paper {'holds' if order == 1 else 'does not hold'}: "
+        f"the rank correlation with it is {order:.2f} (1 is the same order); "
         "differences within the intervals should not be read as an order."
     )
 

@@ -32,7 +32,7 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "classify": ["texts"],
         "embed": ["texts", "layers", "pool", "normalize", "on_long", "trace", "window", "stride"],
         "embed_settings": ["layers", "pool", "normalize", "on_long", "window", "stride"],
-        "embed_stream": ["texts", "settings"],
+        "embed_stream": ["texts", "settings", "report"],
         "embed_width": ["settings"],
         "fill": ["text", "top", "pieces", "words"],
         "generate": ["prompts", "tokens", "temperature", "top_k", "top_p", "seed", "beam"],

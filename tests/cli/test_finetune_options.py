@@ -129,6 +129,8 @@ def test_labels_come_with_their_probabilities_and_tuned_thresholds_are_kept(
     assert len(limits) == 2
     assert all(0 < limit < 1 for limit in limits)
     usual = ("--model", output, "--input", tables["multilabel"], "--device", "cpu")
+    found = json.loads(command("evaluate", *usual, "--json").out)
+    assert bool(found["mistakes"]) == (found["metrics"]["exact"] < 1)
     command("predict", *usual, "--output", judged)
     model = kinfolk.load(output, device="cpu")
     for line in judged.read_text().splitlines()[:20]:
@@ -139,6 +141,22 @@ def test_labels_come_with_their_probabilities_and_tuned_thresholds_are_kept(
         assert chances == pytest.approx([said.probabilities[label] for label in said.labels], rel=1e-4)
         limit = dict(zip(("salt", "sand"), limits, strict=True))
         assert all(chance >= limit[label] - 1e-6 for label, chance in zip(said.labels, chances, strict=True))
+
+
+def test_what_is_read_and_what_is_not_is_told(tiny_bert: Path, command: Command, tmp_path: Path) -> None:
+    source = tmp_path / "asked.csv"
+    lines = [f"{number},how {number},so {number},{'ab'[number % 2]}" for number in range(20)]
+    source.write_text("id,question,answer,label\n" + "\n".join(lines) + "\n")
+    run = ("--model", tiny_bert, "--train", source, "--steps", "1", "--seeds", "2", "--device", "cpu", "--json")
+    ended = command("finetune", *run, "--output", tmp_path / "run")
+    assert ended.code == 0, ended.err
+    told = 'task classify: text "question", pair "answer", label "label"; not read: id'
+    assert f"read       {told}\n" in ended.err
+    assert told in (tmp_path / "run" / "report.md").read_text()
+    found = json.loads(ended.out)
+    scores = [seed["accuracy"] for seed in found["by_seed"].values()]
+    assert found["mean"]["accuracy"] == pytest.approx(sum(scores) / 2)
+    assert found["deviation"].keys() == found["metrics"].keys()
 
 
 @pytest.mark.parametrize(

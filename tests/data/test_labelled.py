@@ -82,6 +82,7 @@ def test_twenty_bad_rows_are_told_and_all_are_counted(tmp_path: Path) -> None:
         with pytest.raises(DataError) as caught:
             read_examples(path, max_bad_rows=allowed)
         assert str(caught.value).count("the label is empty") == 20
+        assert ("; and 10 more; correct them" in str(caught.value)) == (allowed == 29)  # else reading ended at 20
     found = read_examples(path, max_bad_rows=30)
     assert (len(found.examples), found.bad, len(found.reasons)) == (1, 30, 20)
 

@@ -116,3 +116,11 @@ def test_a_share_is_between_none_and_all() -> None:
     for share in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="share"):
             stratified_split(examples(10), share=share)
+
+
+def test_labels_that_occur_once_are_told_as_the_cause() -> None:
+    numbers = [Example(f"text {number}", None, str(number / 7), f"row {number}") for number in range(60)]
+    with pytest.raises(
+        DataError, match=r"60 examples are too few to hold some out: most labels occur once \(numbers are"
+    ):
+        stratified_split(numbers)

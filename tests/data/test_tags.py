@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kinfolk.data.tags import detect_scheme, entities, faults, to_iob2
+from kinfolk.data.tags import detect_scheme, entities, faults, repaired, to_iob2
 from kinfolk.errors import InputError
 
 SAME = {  # two people side by side, then a place, then a person of three words at the end
@@ -101,3 +101,14 @@ def test_entities_are_those_of_seqeval_for_any_tags() -> None:
         tags = [draw.choice(known) for _ in range(draw.randrange(12))]
         theirs = [(start, end + 1, kind) for kind, start, end in sequence_labeling.get_entities(tags)]
         assert entities(tags) == theirs, tags
+
+
+def test_repaired_tags_mean_the_same_and_keep_the_scheme() -> None:
+    draw, names = random.Random(4), ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    for _ in range(500):
+        tags = draw.choices(names, k=draw.randint(1, 9))
+        found = repaired(tags)
+        assert list(faults(found, "IOB2")) == []
+        assert entities(found) == entities(tags)
+    assert repaired(["NN", "I", "VB"]) == ["NN", "B", "VB"]
+    assert repaired([]) == []

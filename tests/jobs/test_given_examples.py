@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import kinfolk
@@ -26,7 +28,7 @@ def example(label: Any, number: int = 0) -> Example:
             [("text", "a", "b", "c")],
             "example 0 is a tuple; the task classify learns from Examples",
         ),
-        ("classify", [("a text", "a label"), ("another", 3)], "example 1: the label '3' is not a name"),
+        ("classify", [("a text", "a label"), ("another", 3.5)], "example 1: the label '3.5' is not a name"),
         ("tag", [example("a")], "example 0 is an Example; the task tag learns from Sentences"),
         ("regress", [example(1.0), example(float("nan"), 1)], "row 1: the label 'nan' is not a finite number"),
         ("regress", [example(1.0), example(None, 1)], "row 1: the label 'None' is not a finite number"),
@@ -68,3 +70,29 @@ def test_tuples_stand_for_examples(pair: tuple[str, ...], tiny_bert: Path, tmp_p
     kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=given, device="cpu", steps=2)
     found = kinfolk.load(tmp_path / "run", device="cpu")
     assert found.classify(("text 3", *pair) if pair else "text 3").label in "ab"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "learned"),
+    [
+        ([1, 0, 1, 0], "classify", ("0", "1")),
+        ([np.int64(3), np.int64(4)] * 2, "classify", ("3", "4")),
+        ([True, False] * 2, "classify", ("false", "true")),
+        ([["a", "b"], ["a"], [], ["b"]], "multilabel", ("a", "b")),
+    ],
+    ids=str,
+)
+def test_labels_may_be_what_a_program_has(
+    labels: list[Any], task: str, learned: tuple[str, ...], tiny_bert: Path, tmp_path: Path
+) -> None:
+    rows = [(f"text {number}", label) for number, label in enumerate(labels)]
+    kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=[], steps=1, device="cpu", report=False)
+    saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert tuple(saved["id2label"].values()) == learned
+    assert saved["problem_type"] == {"classify": "single_label_classification"}.get(task, "multi_label_classification")
+
+
+def test_a_table_is_told_how_to_be_given(tiny_bert: Path, tmp_path: Path) -> None:
+    table = pandas.DataFrame({"text": ["a", "b"], "label": [0, 1]})
+    with pytest.raises(InputError, match="train is a table: give the file it came from, or its rows, as in list"):
+        kinfolk.finetune(tiny_bert, table, tmp_path / "run", device="cpu")  # type: ignore[arg-type]

@@ -48,6 +48,22 @@ def test_the_column_of_the_words_can_be_another(tagger: Encoder, tmp_path: Path)
     assert found == [*tags(tagger, "water", "stone"), *tags(tagger, "river")]
 
 
+def test_lines_of_words_get_lines_of_tags(tagger: Encoder, tmp_path: Path) -> None:
+    folder = tmp_path / "slots"
+    folder.mkdir()
+    (folder / "seq.in").write_text("water stone\n\nriver  delta \n")
+    expected = [" ".join(tags(tagger, "water", "stone")), "", " ".join(tags(tagger, "river", "delta"))]
+    for number, source in enumerate((folder, folder / "seq.in")):
+        assert tag_file(tagger, source, tmp_path / f"{number}.out") == 3
+        assert (tmp_path / f"{number}.out").read_text().split("\n") == [*expected, ""]
+
+
+def test_sentences_are_not_taken_for_columns(tagger: Encoder, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("water and stone\nthe river\n")
+    with pytest.raises(DataError, match="lines:2: 2 columns, others have 3; a file of sentences must end in .txt"):
+        tag_file(tagger, tmp_path / "lines", tmp_path / "out")
+
+
 def test_texts_get_their_entities(tagger: Encoder, tmp_path: Path) -> None:
     texts = ["water, stone", "", "the river Müller"]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))

@@ -30,6 +30,15 @@ def test_large_numbers_are_learned_and_saved_in_their_own_units(tiny_bert: Path,
     assert errors.mean() < 100
 
 
+def test_the_numbers_farthest_from_the_truth_are_listed(tiny_bert: Path, tmp_path: Path) -> None:
+    dev = [("one text", 1.0), ("another", 1e6), ("a third", 2.0)]
+    rows = [(f"text {number}", float(number)) for number in range(6)]
+    found = kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=dev, task="regress", steps=1, device="cpu")
+    first = found.judged.mistakes[0]
+    assert (first.text, first.truth, first.probability) == ("another", "1000000.0", None)
+    assert "| truth | the model says | where | text |" in (tmp_path / "run" / "report.md").read_text()
+
+
 def test_so_are_they_on_a_frozen_encoder(tiny_bert: Path, tmp_path: Path) -> None:
     held = prices(32, seed=1)
     found = kinfolk.finetune(

@@ -217,7 +217,12 @@ def show_training(found: Finetuned, json: bool) -> None:
         say(f"note: {note}")
     if json:
         by_seed = {str(seed): dict(metrics) for seed, metrics in found.by_seed.items()}
-        print_json({"folder": str(found.folder), "metrics": dict(found.metrics), "by_seed": by_seed})
+        told = {"folder": str(found.folder), "metrics": dict(found.metrics), "by_seed": by_seed}
+        if len(by_seed) > 1:  # `metrics` are those of the best seed
+            summary = found.summary()
+            told["mean"] = {name: mean for name, (mean, _) in summary.items()}
+            told["deviation"] = {name: deviation for name, (_, deviation) in summary.items()}
+        print_json(told)
         return
     if len(found.by_seed) == 1:
         print_table(("on the dev set", "value"), list(found.metrics.items()))
@@ -308,9 +313,13 @@ def show_perplexity(found: float, json: bool) -> None:
 
 def show_evaluation(found: Evaluation) -> None:
     """Tables for a reader."""
+    from kinfolk.data.tags import marks_spans
+
     if found.bad:
         say(f"note: {found.bad} bad rows were left out")
     print_table((f"on {found.examples:,} examples", "value"), list(found.metrics.items()))
+    if "recall" in found.metrics and marks_spans(found.labels):
+        print("f1, precision and recall are those of whole entities")
     if found.confusion is not None and len(found.labels) <= 20:
         print("\nrows: the truth; columns: what the model says")
         print_table(
@@ -320,6 +329,6 @@ def show_evaluation(found: Evaluation) -> None:
         if outside:
             print(f"and {outside:,} whose label training did not see")
     if found.mistakes:
-        print("\nthe most confident mistakes")
+        print("\nthe worst mistakes")
         rows = [(item.probability, item.truth, item.guess, item.where, item.text[:80]) for item in found.mistakes]
         print_table(("probability", "truth", "said", "where", "text"), rows)

@@ -7,7 +7,7 @@ A guess is made only where one reading fits. A second text is taken only as the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kinfolk.data.readers import no_column
 from kinfolk.errors import DataError, InputError, first_few
@@ -21,6 +21,7 @@ PAIRS = (
     ("text_a", "text_b"),
     ("question", "sentence"),
     ("question", "passage"),
+    ("question", "answer"),
     ("query", "passage"),
 )
 TEXTS = ("text", "sentence", "review", "content", "document", "comment", "tweet", "utterance")
@@ -37,6 +38,14 @@ class Columns:
     text: str
     pair: str | None
     label: str | None
+    others: tuple[str, ...] = field(default=(), compare=False)  # that nobody reads
+
+    @property
+    def told(self) -> str:
+        """`text "review", label "stars"; not read: id`."""
+        roles = (("text", self.text), ("pair", self.pair), ("label", self.label))
+        read = ", ".join(f'{role} "{name}"' for role, name in roles if name is not None)
+        return read + (f"; not read: {first_few(self.others, 12)}" if self.others else "")
 
     @property
     def named(self) -> list[str]:
@@ -62,7 +71,8 @@ def find_columns(
     if pair is None:
         partners = _partners(text, [name for name in present if name != label])
         pair = _one(where, present, partners, "pair") if partners else None
-    return Columns(text, pair or None, label)
+    others = tuple(name for name in present if name not in (text, pair, label))
+    return Columns(text, pair or None, label, others)
 
 
 def _known(present: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from kinfolk.data.examples import ReadResult, Sentence, finished
 from kinfolk.data.readers import Problems, escaped_lines, readable
-from kinfolk.data.tags import detect_scheme, faults, to_iob2
+from kinfolk.data.tags import PLAIN, detect_scheme, faults, to_iob2
 from kinfolk.errors import DataError
 
+SLOTS = "seq.in"
 DOCUMENT = "-DOCSTART-"
 BLANKS = re.compile("[ \t]+")
 Row = tuple[int, list[str]]  # the number of a line and its columns
@@ -53,13 +54,17 @@ def read_conll(
         lines = tuple(line for line, _ in block)
         own_tags = () if tags is None else tuple(fields[tags] for _, fields in block)
         found.append(Tagged(tuple(fields[words] for _, fields in block), own_tags, None, lines))
-    return finished(_sentences(found, problems, tags is not None), problems, needs_some=tags is not None)
+    sentences, scheme = _sentences(found, problems, tags is not None)
+    told = (
+        "" if tags is None else f"words in column {words % columns}, tags in column {tags % columns}{_learned(scheme)}"
+    )
+    return finished(sentences, problems, tags is not None, told)
 
 
 def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Sentence]:
     """The sentences of a folder whose files seq.in, seq.out and label belong together line by line."""
     folder = Path(folder)
-    names = ("seq.in", "seq.out", "label")
+    names = (SLOTS, "seq.out", "label")
     files = [_whole_lines(folder / name) for name in names]
     if len(set(map(len, files))) > 1:
         counts = ", ".join(f"{name} {len(lines)}" for name, lines in zip(names, files, strict=True))
@@ -67,7 +72,7 @@ def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[S
     problems = Problems(str(folder / names[0]), max_bad_rows)
     found: list[Tagged] = []
     for number, (text, tagging, label) in enumerate(zip(*files, strict=True), start=1):
-        words, tags = _split(text), _split(tagging)
+        words, tags = split_blanks(text), split_blanks(tagging)
         if not all(map(readable, (text, tagging, label))):
             problems.add(number, "not UTF-8 text here, or in the same line of seq.out or label")
         elif len(words) != len(tags) or not words:
@@ -76,10 +81,15 @@ def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[S
             problems.add(number, "no label in the same line of the file label")
         else:
             found.append(Tagged(words, tags, label.strip(), (number,) * len(words)))
-    return finished(_sentences(found, problems, tagged=True), problems)
+    sentences, scheme = _sentences(found, problems, tagged=True)
+    return finished(sentences, problems, told=f"words of seq.in, tags of seq.out{_learned(scheme)}")
 
 
-def _split(line: str) -> tuple[str, ...]:
+def _learned(scheme: str) -> str:
+    return f"; spans in {scheme}, learned and predicted as IOB2" if scheme not in (PLAIN, "IOB2") else ""
+
+
+def split_blanks(line: str) -> tuple[str, ...]:
     """At blanks and tabs only: a no-break space is part of a word."""
     return tuple(word for word in BLANKS.split(line) if word)
 
@@ -127,8 +137,8 @@ def _fault(fields: list[str], columns: int, picked: Sequence[int]) -> str | None
     return None if all(fields[column] for column in picked) else "a word or tag is empty"
 
 
-def _sentences(found: list[Tagged], problems: Problems, tagged: bool) -> list[Sentence]:
-    """Tags judged by the file's own scheme and turned into IOB2."""
+def _sentences(found: list[Tagged], problems: Problems, tagged: bool) -> tuple[list[Sentence], str]:
+    """Tags judged by the file's own scheme and turned into IOB2; and that scheme."""
     scheme = detect_scheme(sentence.tags for sentence in found)
     sentences: list[Sentence] = []
     for sentence in found:
@@ -139,4 +149,4 @@ def _sentences(found: list[Tagged], problems: Problems, tagged: bool) -> list[Se
         tags = to_iob2(sentence.tags, scheme) if tagged else None
         where = f"{problems.where}:{sentence.lines[0]}"
         sentences.append(Sentence(sentence.words, tags, sentence.label, where))
-    return sentences
+    return sentences, scheme

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from kinfolk.data.readers import Problems
@@ -96,11 +96,12 @@ Item = TypeVar("Item", Example, Choice, Sentence, Question)
 
 @dataclass(frozen=True, slots=True)
 class ReadResult(Generic[Item]):
-    """The good rows of a file, how many were left out, and the first of those as file:line: reason."""
+    """The good rows of a file, how many were left out, the first of those as file:line: reason, and what was read."""
 
     examples: list[Item]
     bad: int
     reasons: tuple[str, ...]
+    told: str = ""
 
 
 LEARNED = {  # what each task learns from
@@ -121,10 +122,17 @@ def plain_example(given: Any, number: int) -> Any:
     """
     match given:
         case str(text), label:
-            return Example(text, None, label, f"example {number}")
+            return Example(text, None, _plain_label(label), f"example {number}")
         case str(text), str(pair), label:
-            return Example(text, pair, label, f"example {number}")
+            return Example(text, pair, _plain_label(label), f"example {number}")
     return given
+
+
+def _plain_label(label: Any) -> Any:
+    """A list of labels as a tuple, a number of numpy's as Python's."""
+    if isinstance(label, list):
+        return tuple(label)
+    return label.item() if hasattr(label, "item") and getattr(label, "shape", None) == () else label
 
 
 def checked_examples(given: Iterable[object], task: str) -> list[AnyExample]:
@@ -134,11 +142,20 @@ def checked_examples(given: Iterable[object], task: str) -> list[AnyExample]:
         if not isinstance(example, LEARNED[task]):
             kind = LEARNED[task].__name__
             raise InputError(f"example {number} is {kind_of(example)}; the task {task} learns from {kind}s")
+        if isinstance(example, Example):
+            example = replace(example, label=_of_task(example.label, task))
         if isinstance(example, Example) and not _fits(example.label, task):
             wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
             raise InputError(f"{example.where}: the label {str(example.label)[:60]!r} is not {wanted}")
         found.append(example)  # type: ignore[arg-type]
     return found
+
+
+def _of_task(label: Any, task: str) -> Any:
+    """A label as a file would give it: the class 1 is called "1", the truth "true", and all numbers are floats."""
+    if task == "classify" and isinstance(label, bool | int):
+        return str(label).lower()
+    return float(label) if task == "regress" and type(label) is int else label
 
 
 def _fits(label: object, task: str) -> bool:
@@ -149,13 +166,13 @@ def _fits(label: object, task: str) -> bool:
     return isinstance(label, str) and bool(label)
 
 
-def finished(examples: list[Item], problems: Problems, needs_some: bool = True) -> ReadResult[Item]:
+def finished(examples: list[Item], problems: Problems, needs_some: bool = True, told: str = "") -> ReadResult[Item]:
     """The result of a reader, unless there are too many bad rows or no good one."""
     problems.tell()
     if needs_some and not examples:
         left_out = f" ({'; '.join(problems.found)})" if problems.found else ""
         raise DataError(f"{problems.where}: no examples in it{left_out}")
-    return ReadResult(examples, problems.count, tuple(problems.found))
+    return ReadResult(examples, problems.count, tuple(problems.found), told)
 
 
 def numbers_of(examples: Iterable[AnyExample]) -> list[float]:

@@ -54,7 +54,7 @@ def read_examples(
             examples.append(_example(row, columns, parse, needs_label, f"{path}:{number}"))
         except BadValueError as error:
             problems.add(number, str(error))
-    return finished(examples, problems, needs_some=needs_label)
+    return finished(examples, problems, needs_label, "" if columns is None else columns.told)
 
 
 def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> None:

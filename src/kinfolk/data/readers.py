@@ -52,8 +52,9 @@ class Problems:
     def tell(self) -> None:
         """Raise what was noted, if that is more than allowed."""
         if self.count > (self.allowed or 0):
+            more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
             limit = "" if self.allowed is None else "; correct them, or allow more (--max-bad-rows)"
-            raise DataError("; ".join(self.found) + limit)
+            raise DataError("; ".join(self.found) + more + limit)
 
     def stop(self, place: int | str, reason: str) -> NoReturn:
         """Raise at once: after this fault no row can be judged."""

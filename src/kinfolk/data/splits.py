@@ -31,7 +31,9 @@ def stratified_split(examples: Sequence[Item], share: float = 0.1, seed: int = 0
         largest = max(strata, key=len, default=[])
         spared = [group for group in largest if spare.covers(group)]
         if len(largest) < 2 or not spared:
-            raise DataError(f"{len(examples)} examples are too few to hold some out; give a file of others")
+            single = 2 * len(strata) > len(examples) > 1  # most classes have one example
+            hint = "most labels occur once (numbers are --task regress; is it the right column?), or " if single else ""
+            raise DataError(f"{len(examples)} examples are too few to hold some out: {hint}give a file of others")
         smallest: list[int] = min(spared, key=len)
         held = set(smallest)
     kept = [example for number, example in enumerate(examples) if number not in held]

@@ -77,12 +77,14 @@ class Survey:
     repeats: Repeats  # within train
     shared: Repeats  # of dev in train
     warnings: tuple[str, ...]
+    read: str = ""  # the task, and what was read of the file
 
     def __str__(self) -> str:
         pieces = self.pieces
         lines = [
+            *([f"read       {self.read}"] if self.read else []),
             f"examples   {self.examples:,} to train on, {self.dev_examples:,} for dev",
-            f"labels     {self._balance(self.labels)}",
+            *([f"labels     {self._balance(self.labels)}"] if self.labels or not self.tags else []),
             *([f"tags       {self._balance(self.tags)}"] if self.tags else []),
             f"tokens     median {pieces.median}, 95% up to {pieces.most}, longest {pieces.longest}; "
             f"{pieces.above:.1%} above the limit of {self.limit}",
@@ -100,7 +102,9 @@ class Survey:
         return first_few((f"{name} {count / total:.1%} ({count:,})" for name, count in counts), 12) or "none"
 
 
-def survey(train: Sequence[AnyExample], dev: Sequence[AnyExample], tokenizer: Tokenizer, limit: int) -> Survey:
+def survey(
+    train: Sequence[AnyExample], dev: Sequence[AnyExample], tokenizer: Tokenizer, limit: int, read: str = ""
+) -> Survey:
     """Look through the examples; `limit` is the longest sequence of the model, `dev` may be empty."""
     if not train:
         raise DataError("there are no examples to train on")
@@ -121,6 +125,7 @@ def survey(train: Sequence[AnyExample], dev: Sequence[AnyExample], tokenizer: To
         repeats=repeats,
         shared=_repeats(dev, seen, adding=False),
         warnings=(*_label_warnings(labels + tags, dev), *_text_warnings(train, pieces)),
+        read=read,
     )
 
 
@@ -130,6 +135,8 @@ def labels_of(example: AnyExample) -> tuple[str, ...]:
         return () if example.answer is None else (f"option {example.answer}",)
     if isinstance(example, Question):
         return ("with answer",) if example.answers else ("without answer",)
+    if isinstance(example, Sentence):  # its tags are learned, not what it says as a whole
+        return ()
     label = example.label
     return (label,) if isinstance(label, str) else label if isinstance(label, tuple) else ()
 

@@ -52,6 +52,11 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     return min(SCHEMES, key=broken.__getitem__)
 
 
+def marks_spans(labels: Iterable[str]) -> bool:
+    """Do a model's tags mean entities?"""
+    return detect_scheme((label,) for label in labels) != PLAIN
+
+
 def faults(tags: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
     """(place, reason) of each tag that breaks the scheme; a span that is not ended is told at the last tag."""
     if choose("scheme", scheme, (*SCHEMES, PLAIN)) == PLAIN:
@@ -97,6 +102,16 @@ def entities(tags: Sequence[str]) -> list[Entity]:
         if letter in ("E", "S") and not closed:
             found.append((start, place + 1, kind))
             closed = True
+    return found
+
+
+def repaired(tags: Sequence[str]) -> list[str]:
+    """The same spans with a B wherever one begins, which a model of IOB2 may forget."""
+    found: list[str] = []
+    for before, tag in pairwise([OUTSIDE, *tags]):
+        letter, kind = split_tag(tag)
+        begins = letter == "I" and split_tag(before)[1] != kind
+        found.append(f"B{tag[1:]}" if begins else tag)
     return found
 
 

@@ -15,6 +15,7 @@ import torch
 
 from kinfolk import __version__
 from kinfolk.data.survey import Survey
+from kinfolk.data.tags import marks_spans
 from kinfolk.errors import KinfolkError, first_few
 from kinfolk.jobs.markdown import table
 from kinfolk.jobs.task import Judged, Task
@@ -162,6 +163,8 @@ def metrics_told(account: Account) -> str:
         chosen = "The model and its thresholds were chosen on the same data, so they are too good."
     if account.task.kind == "classify" and "f1" in rows:
         chosen += f" f1 is that of “{account.task.labels[1]}”, macro f1 the mean of both."
+    if account.task.kind == "tag" and marks_spans(account.task.labels):
+        chosen += " f1, precision and recall are those of whole entities, accuracy that of words."
     return table(header, [(name.replace("_", " "), *values) for name, values in rows.items()]) + f"\n\n{chosen}"
 
 

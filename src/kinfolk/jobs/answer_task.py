@@ -122,7 +122,7 @@ def _mistakes(best: Sequence[Answer], questions: Sequence[Question]) -> list[Mis
         for answer, question in zip(best, questions, strict=True)
         if not exact(answer.text, truths := _truths(question))
     ]
-    return sorted(wrong, key=lambda mistake: -mistake.probability)[:SHOWN_MISTAKES]
+    return sorted(wrong, key=lambda mistake: -(mistake.probability or 0.0))[:SHOWN_MISTAKES]
 
 
 def _told(answers: Sequence[str]) -> str:

@@ -91,7 +91,7 @@ class ChoiceTask:
             for taken, choice in zip(found, material.choices, strict=True)
             if choice.answer is not None and taken.number != choice.answer
         ]
-        mistakes = sorted(wrong, key=lambda mistake: -mistake.probability)[:SHOWN_MISTAKES]
+        mistakes = sorted(wrong, key=lambda mistake: -(mistake.probability or 0.0))[:SHOWN_MISTAKES]
         return Judged({"accuracy": 1 - len(wrong) / len(found)}, mistakes=mistakes)
 
     def decided(self, model: Model, material: ChoiceMaterial) -> ChoiceTask:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from kinfolk.data.examples import AnyExample, checked_examples, plain_example
+from kinfolk.data.examples import AnyExample, ReadResult, checked_examples, plain_example
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey, survey
 from kinfolk.errors import InputError, choose, first_few, kind_of, require_collection, whole_number
@@ -125,11 +125,11 @@ def finetune(
     refuse_finished(output)
     encoder = model if isinstance(model, Encoder) else load_encoder(model, device, allow_pickle)
     check_means(settings.precision, settings.shard, encoder.device, here)
-    learned, held, bad = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
+    learned, held, bad, read = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
     if not held:
         settings = _blind(settings, seeds)
     posed = pose(task, learned, options)
-    found = survey(learned, held, encoder.tokenizer, encoder.context)
+    found = survey(learned, held, encoder.tokenizer, encoder.context, f"task {task}{read and f': {read}'}")
     given = (encoder, posed, learned, held, settings, output)
     work = Job(*given, dropout) if reading is None else FeatureJob(*given, reading)
     with _on_board(watcher, output, seeds > 1) if tensorboard and here.leads else nullcontext(watcher) as watcher:
@@ -163,6 +163,9 @@ def _source(name: str, given: Given) -> Source:
     """A file as it is named, examples as a list: what can be read only once is read here."""
     if isinstance(given, str | Path):
         return given
+    if hasattr(given, "columns"):
+        advice = 'list(zip(table["text"], table["label"]))'
+        raise InputError(f"{name} is a table: give the file it came from, or its rows, as in {advice}")
     listed = require_collection(given, f"{name} to be a file or a list of examples")
     return [plain_example(example, number) for number, example in enumerate(listed)]
 
@@ -204,20 +207,19 @@ def _names(train: Source, dev: Source | None) -> tuple[str, str]:
 
 def _sides(
     train: Source, dev: Source | None, kind: str, columns: Columns, max_bad_rows: int, seed: int
-) -> tuple[list[Any], list[Any], int]:
-    """What is learned from, what is held out, and how many bad rows were left out."""
-    learned, bad = _read(train, kind, columns, max_bad_rows)
+) -> tuple[list[Any], list[Any], int, str]:
+    """What is learned from, what is held out, how many bad rows were left out, and what was read."""
+    learned = _read(train, kind, columns, max_bad_rows)
     if dev is None:
-        return *stratified_split(learned, seed=seed), bad
-    held, more = _read(dev, kind, columns, max_bad_rows)
-    return learned, held, bad + more
+        return *stratified_split(learned.examples, seed=seed), learned.bad, learned.told
+    held = _read(dev, kind, columns, max_bad_rows)
+    return learned.examples, held.examples, learned.bad + held.bad, learned.told
 
 
-def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> tuple[list[Any], int]:
-    if not isinstance(source, str | Path):
-        return checked_examples(source, kind), 0
-    found = read_for(kind, source, columns, max_bad_rows)
-    return found.examples, found.bad
+def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+    if isinstance(source, str | Path):
+        return read_for(kind, source, columns, max_bad_rows)
+    return ReadResult(checked_examples(source, kind), 0, ())
 
 
 def _account(job: Job, results: Mapping[int, Result], best: int, found: Survey, names: tuple[str, str]) -> Account:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kinfolk.data.choices import read_choices
 from kinfolk.data.columns import LABELS
-from kinfolk.data.conll import read_conll, read_slots
+from kinfolk.data.conll import SLOTS, read_conll, read_slots
 from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
 from kinfolk.data.labelled import read_examples, table_rows
 from kinfolk.data.readers import Problems, is_table
@@ -103,7 +103,7 @@ def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) ->
         columns.refuse(kind, "text", "pair", "label", "header")
         found = read_slots(path, max_bad_rows)
         examples = [Example(" ".join(item.words), None, item.label, item.where) for item in found.examples]
-        return ReadResult(examples, found.bad, found.reasons)
+        return ReadResult(examples, found.bad, found.reasons, "texts of seq.in, labels of the file label")
     named = {"text": columns.text, "pair": columns.pair, "label": columns.label, "header": columns.header}
     return read_examples(path, kind, max_bad_rows=max_bad_rows, **named)  # type: ignore[arg-type]
 
@@ -137,7 +137,7 @@ READERS: dict[str, Callable[[str, Path, Columns, int | None], ReadResult[Any]]] 
 
 
 def _has_slots(path: Path) -> bool:
-    return (path / "seq.in").is_file()
+    return (path / SLOTS).is_file()
 
 
 def _number(column: str | None, usual: int) -> int:

@@ -3,7 +3,7 @@
     report.md       metrics, pictures, mistakes, data, settings, notes
     loss.png        loss, metric and learning rate over the steps
     confusion.png   who was taken for whom, where there are classes and not too many of them
-    mistakes.jsonl  the most confident mistakes on the dev set
+    mistakes.jsonl  the worst mistakes on the dev set: the most confident ones, of numbers the farthest
 
 It quotes the user's texts and places, so it stays in the run's folder; the model's own README.md (card.py) does not.
 """
@@ -57,7 +57,7 @@ def _told(account: Account, drawn: Sequence[str], notes: Sequence[str]) -> str:
         "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in notes),
         "Pictures": "\n\n".join(f"![{name.removesuffix('.png')}]({name})" for name in drawn),
         "Who is taken for whom": confusion_told(account),
-        "The most confident mistakes": _mistakes(account.judged.mistakes),
+        "The worst mistakes": _mistakes(account.judged.mistakes),
         "Training": training_told(account),
         "Data": indented(str(account.survey)),
         "Labels": labels_told(account.survey),
@@ -76,5 +76,9 @@ def _by_seed(account: Account) -> str:
 def _mistakes(mistakes: Sequence[Mistake]) -> str:
     if not mistakes:
         return ""
-    rows = [(item.probability, item.truth, item.guess, item.where, item.text) for item in mistakes[:SHOWN_MISTAKES]]
+    shown = mistakes[:SHOWN_MISTAKES]
+    if shown[0].probability is None:
+        numbers = [(item.truth, item.guess, item.where, item.text) for item in shown]
+        return table(("truth", "the model says", "where", "text"), numbers, LONGEST_TEXT)
+    rows = [(item.probability, item.truth, item.guess, item.where, item.text) for item in shown]
     return table(("probability", "truth", "the model says", "where", "text"), rows, LONGEST_TEXT)

@@ -1,6 +1,7 @@
 """Tags for a file, a chunk at a time; the output takes its place when it is whole.
 
-A CoNLL file (a word per line, blank lines between sentences) gives the same lines with the tag as one more column.
+A CoNLL file (a word per line, blank lines between sentences) gives the same lines with the tag as one more column, a
+file seq.in (a sentence per line, blanks between words) or its folder the lines of a seq.out.
 Plain lines and the text column of a table give .jsonl: each row with its entities or, from a model whose tags mark no
 spans, with its words and their tags.
 """
@@ -13,12 +14,12 @@ from itertools import islice
 from pathlib import Path
 
 from kinfolk.data.batching import chunks
-from kinfolk.data.conll import columns_of
+from kinfolk.data.conll import SLOTS, columns_of, split_blanks
 from kinfolk.data.readers import PARQUET, STDIN, Problems, escaped_lines, is_table, name_of, readable
-from kinfolk.data.tags import OUTSIDE, PLAIN, detect_scheme, split_tag
+from kinfolk.data.tags import OUTSIDE, marks_spans, split_tag
 from kinfolk.data.writers import Row
 from kinfolk.errors import InputError
-from kinfolk.files import replacing
+from kinfolk.files import is_folder, replacing
 from kinfolk.jobs.classify import CHUNK_TEXTS
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.predict_file import read_inputs
@@ -46,13 +47,14 @@ def tag_file(
     is the column of a CoNLL file's words, 0 the first, and says that the file is one.
     """
     suffix = Path(output).suffix.lower()
+    if is_folder(Path(source)):
+        source = Path(source) / SLOTS
     labels = tag_task(encoder).labels  # a model without tags is refused before the file is looked through
     if words is None and _has_texts(source, labels):
         if suffix != ".jsonl":
             advice = "" if str(source) == STDIN else "; if the input has a word a line, name its column (--text 0)"
             raise InputError(f"{output}: the entities of texts are written to a file that ends in .jsonl{advice}")
-        plain = detect_scheme((label,) for label in labels) == PLAIN
-        added = _words if plain else _entities
+        added = _entities if marks_spans(labels) else _words
         inputs = read_inputs(source, text, "", header)
         return write_judged(inputs, output, lambda texts: map(added, tag(encoder, texts)), CHUNK_TEXTS, report)
     if text is not None or header is not None:
@@ -61,7 +63,26 @@ def tag_file(
         )
     if suffix in (".csv", ".jsonl", PARQUET):
         raise InputError(f"{output}: a CoNLL file keeps its form; give the output another ending than {suffix}")
+    if Path(source).name == SLOTS:
+        return _tag_slots(encoder, Path(source), Path(output), report)
     return _tag_conll(encoder, source, Path(output), words or 0, report)
+
+
+def _tag_slots(encoder: Encoder, source: Path, output: Path, report: Callable[[int], None]) -> int:
+    """Tags with blanks between, a line for each line of `source`; an empty line stays one."""
+    problems, sentences = Problems(str(source)), []
+    for number, line in escaped_lines(source):
+        if not readable(line):
+            problems.add(number, "not UTF-8 text")
+        sentences.append(list(split_blanks(line)))
+    problems.tell()
+    with replacing(output) as stream:
+        for some in chunks(sentences, CHUNK_TEXTS):
+            for found in tag(encoder, some):
+                stream.write(f"{' '.join(word.tag for word in found.words)}\n".encode("utf-8", "replace"))
+            report(len(some))
+            give_back()
+    return len(sentences)
 
 
 def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
@@ -132,6 +153,7 @@ def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
     """The sentences of a CoNLL file and the lines between them, in order."""
     problems = Problems(name_of(source))
     block = _Block()
+    width = 0
     for number, line in escaped_lines(source):
         fields = columns_of(line)
         if not readable(line):
@@ -140,6 +162,8 @@ def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
             problems.add(number, f"{len(fields)} columns, so words={column} is none of them")
         elif fields and not fields[column]:
             problems.add(number, "a word is empty")
+        elif fields and len(fields) != (width := width or len(fields)):
+            problems.add(number, f"{len(fields)} columns, others have {width}; a file of sentences must end in .txt")
         elif problems.found:
             continue  # nothing more is tagged, the rest is only looked through
         elif fields:

@@ -62,7 +62,7 @@ class Tagged:
     @classmethod
     def of(cls, text: str, places: Sequence[Offset], tags: Sequence[str], probabilities: Sequence[float]) -> Tagged:
         """Tags for the words at these places of a text."""
-        rows = zip(places, tags, probabilities, strict=True)
+        rows = zip(places, spans.repaired(tags), probabilities, strict=True)
         words = tuple(TaggedWord(text[start:end], tag, sure, start, end) for (start, end), tag, sure in rows)
         entities = []
         for first, last, kind in spans.entities(tags):

@@ -20,13 +20,13 @@ from kinfolk.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Mistake:
-    """An example that the model got wrong, and how sure it was."""
+    """An example that the model got wrong, and how sure it was; of numbers, which are never quite right, None."""
 
     where: str
     text: str
     truth: str
     guess: str
-    probability: float
+    probability: float | None
 
 
 @dataclass(frozen=True)

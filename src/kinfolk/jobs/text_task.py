@@ -155,26 +155,43 @@ class TextTask:
             warn(FormWarning(f"{other[0]}: {given}, but the model learned from {learned}"))
 
     def judge(self, model: Model, material: TextMaterial) -> Judged:
-        """Metrics; of classes also who is taken for whom."""
+        """Metrics; of classes also who is taken for whom; and the worst mistakes."""
         scores = score(model, self.objective(model), material.scored)
         found = self.metrics(scores, material.targets)
-        if self.kind != "classify":
-            return Judged(found)
+        if self.kind == "regress":
+            return Judged(found, mistakes=self._worst_numbers(scores, material))
+        if self.kind == "multilabel":
+            return Judged(found, mistakes=self._worst_labels(scores, material))
         truth, guesses, sure = np.array(material.targets), scores.argmax(1), softmax(scores).max(1)
         confusion, known = np.zeros((len(self.labels), len(self.labels)), dtype=int), truth < len(self.labels)
         np.add.at(confusion, (truth[known], guesses[known]), 1)
         wrong = sorted(np.flatnonzero(guesses != truth).tolist(), key=lambda number: -sure[number])[:SHOWN_MISTAKES]
         listed = [
-            Mistake(
-                material.examples[number].where,
-                " | ".join(material.examples[number].content),
-                str(material.examples[number].label),
-                self.labels[guesses[number]],
-                float(sure[number]),
-            )
-            for number in wrong
+            _mistake(material.examples[number], self.labels[guesses[number]], float(sure[number])) for number in wrong
         ]
         return Judged(found, confusion.tolist(), listed)
+
+    def _worst_numbers(self, scores: np.ndarray, material: TextMaterial) -> list[Mistake]:
+        """The numbers that are farthest from the truth."""
+        guesses = scores[:, 0].astype(np.float64) * self.spread + self.middle
+        apart = np.abs(guesses - np.array(material.targets, dtype=np.float64))
+        worst = np.argsort(-apart, kind="stable")[:SHOWN_MISTAKES].tolist()
+        return [_mistake(material.examples[number], f"{guesses[number]:.4g}", None) for number in worst]
+
+    def _worst_labels(self, scores: np.ndarray, material: TextMaterial) -> list[Mistake]:
+        """The texts with a wrong or missing label of which the model was surest."""
+        chances, truth = probabilities(scores), self.truth(material.targets)[:, : len(self.labels)]
+        given = chances >= np.array(self.thresholds or (0.5,) * len(self.labels))
+        sure = np.where(given != truth, np.where(given, chances, 1 - chances), 0.0).max(1)
+        worst = np.argsort(-sure, kind="stable")[:SHOWN_MISTAKES].tolist()
+        return [
+            _mistake(material.examples[number], self._joined(given[number]), float(sure[number]))
+            for number in worst
+            if sure[number] > 0
+        ]
+
+    def _joined(self, given: np.ndarray) -> str:
+        return " | ".join(label for label, has in zip(self.labels, given, strict=True) if has) or "none"
 
     def metrics(self, scores: np.ndarray, targets: Sequence[Any]) -> dict[str, float]:
         """All metrics; the first decides which checkpoint is best."""
@@ -270,6 +287,12 @@ class TextTask:
         if pairs not in (True, False, None):
             raise ConfigError("config.json: pairs is not true or false")
         return cls(kind, found, Windows.from_public(public), thresholds=thresholds, pairs=pairs)
+
+
+def _mistake(example: Example, guess: str, sure: float | None) -> Mistake:
+    label = example.label
+    truth = (" | ".join(label) or "none") if isinstance(label, tuple) else str(label)
+    return Mistake(example.where, " | ".join(example.content), truth, guess, sure)
 
 
 def texts_of(examples: Sequence[Example]) -> list[Text]:

@@ -141,6 +141,8 @@ class Trainer:
     def train(self) -> list[str]:
         """Run to the end, or on from the last checkpoint; what there is to say about damaged checkpoints."""
         notes = self._resume()
+        if self.step:
+            notes.append(f"went on after step {self.step:,}")
         due, self.saved, heap = self._evaluation_steps(), time.monotonic(), Heap()
         with stopping() as stop:
             while self.step < self.total and not self._out_of_patience():
@@ -161,6 +163,8 @@ class Trainer:
         begun, start = bool(self.run.steps()), time.monotonic()
         notes = self.train()
         seconds = None if begun else time.monotonic() - start
+        if self.step < self.total:
+            notes.append(f"stopped at step {self.step:,} of {self.total:,}, for want of a better evaluation")
         notes += self.load_best()
         if self.settings.average and self.step <= self._averaged_from():
             notes.append(f"stopped at step {self.step:,}, before the part of the run whose weights are averaged")
