@@ -60,7 +60,7 @@ def test_lines_of_words_get_lines_of_tags(tagger: Encoder, tmp_path: Path) -> No
 
 def test_sentences_are_not_taken_for_columns(tagger: Encoder, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("water and stone\nthe river\n")
-    with pytest.raises(DataError, match="lines:2: 2 columns, others have 3; a file of sentences must end in .txt"):
+    with pytest.raises(DataError, match=r"lines:2: 2 columns, others have 3; a file of sentences must end in \.txt"):
         tag_file(tagger, tmp_path / "lines", tmp_path / "out")
 
 
