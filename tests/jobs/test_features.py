@@ -125,6 +125,23 @@ def test_the_logistic_head_is_scikit_learns_on_the_vectors_of_embed(tiny_bert: P
     assert found.metrics["accuracy"] == pytest.approx(theirs.score(vectors[1], [item.label for item in dev]))
 
 
+def test_report_and_card_say_what_learned_and_what_did_not(tiny_bert: Path, tmp_path: Path) -> None:
+    rows = [(f"{'salt' if number % 2 else 'sand'} {number}", "ab"[number % 2]) for number in range(12)]
+    for frozen, layers, told in (
+        ("logistic", "last", "| head | logistic, solved, not trained |"),
+        ("linear", "mix", "| layers | mix |"),
+    ):
+        place = tmp_path / frozen
+        named = {} if frozen == "logistic" else {"steps": 1}
+        kinfolk.finetune(tiny_bert, rows, place, frozen=frozen, layers=layers, device="cpu", **named)
+        for page in (place / "report.md", place / "model" / "README.md"):
+            text = page.read_text()
+            assert told in text
+            assert "| encoder | frozen |" in text
+            assert ("| schedule |" in text) == (frozen == "linear")
+        assert "the encoder is the model of a folder" in text
+
+
 def test_two_classes_are_solved_as_well(tiny_bert: Path, tmp_path: Path) -> None:
     train, dev = ([item for item in side if item.label != "plain"] for side in (texts(160), texts(60, 1)))
     found = fit(tiny_bert, tmp_path / "run", task="classify", head="logistic", layers="first", train=train, dev=dev)

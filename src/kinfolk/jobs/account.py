@@ -17,6 +17,7 @@ from kinfolk import __version__
 from kinfolk.data.survey import Survey
 from kinfolk.data.tags import marks_spans
 from kinfolk.errors import KinfolkError, first_few
+from kinfolk.jobs.features import Reading
 from kinfolk.jobs.markdown import table
 from kinfolk.jobs.task import Judged, Task
 from kinfolk.models.model import Model
@@ -50,6 +51,7 @@ class Account:
     best: int  # seed
     logs: Mapping[int, Entries]
     seconds: float | None  # None where a part of the run was done by an earlier process
+    reading: Reading | None = None  # of a frozen encoder
 
 
 def over_seeds(by_seed: Mapping[int, Mapping[str, float]]) -> dict[str, tuple[float, float]]:
@@ -84,7 +86,8 @@ def training_told(account: Account) -> str:
         ("steps", f"{steps:,}{took}" + (" in all" if len(seeds) > 1 else "")),
         ("seeds", ", ".join(map(str, seeds))),
         *([("kept", f"seed {account.best}, step {best['step']:,}")] if best else []),
-        *settings_told(account.settings).items(),
+        *_reading_told(account.reading),
+        *(settings_told(account.settings).items() if account.reading is None or not account.reading.solved else []),
         *_task_told(account.task).items(),
         *made_on(account.model.device),
     ]
@@ -131,6 +134,15 @@ def settings_told(settings: TrainSettings) -> dict[str, str]:
     shown = {name: value for name, value in found.items() if name not in hidden and value not in (None, 0, False)}
     told = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in shown.items()}
     return {name.replace("_", " "): value for name, value in told.items()}
+
+
+def _reading_told(reading: Reading | None) -> Rows:
+    """What learned, where the encoder did not."""
+    if reading is None:
+        return []
+    layers = reading.layers if isinstance(reading.layers, str) else ", ".join(map(str, reading.layers))
+    head = f"{reading.head}, solved, not trained" if reading.solved else reading.head
+    return [("encoder", "frozen"), ("head", head), ("layers", layers)]
 
 
 def _task_told(task: Task) -> dict[str, str]:

@@ -74,6 +74,8 @@ def model_card(account: Account) -> str:
     weights = sum(weight.numel() for weight in model.parameters())
     known = account.task.head != "tag_crf" and not any(isinstance(head, Readout) for head in model.heads.values())
     began = f"It was fine-tuned with kinfolk from {_base_told(account.base)}."
+    if account.reading is not None:
+        began = f"Its head was trained with kinfolk; the encoder is {_base_told(account.base)}, as it was."
     lines = [
         f"---\n{_header(account, kind)}---",
         f"# {escaped(account.name)}",

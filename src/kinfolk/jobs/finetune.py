@@ -141,7 +141,7 @@ def finetune(
     notes += [note for result in results.values() for note in result.notes] + work.collapsed(by_seed)
 
     def keep() -> list[str]:
-        account = _account(work, results, best, found, _names(train, dev))
+        account = _account(work, results, best, found, _names(train, dev), reading)
         told = write_report(output, account, notes) if report else []
         results[best].save(encoder, output, model_card(account))
         work.drop_checkpoints(results)
@@ -222,7 +222,14 @@ def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> Rea
     return ReadResult(checked_examples(source, kind), 0, ())
 
 
-def _account(job: Job, results: Mapping[int, Result], best: int, found: Survey, names: tuple[str, str]) -> Account:
+def _account(
+    job: Job,
+    results: Mapping[int, Result],
+    best: int,
+    found: Survey,
+    names: tuple[str, str],
+    reading: Reading | None,
+) -> Account:
     seconds = [result.seconds for result in results.values() if result.seconds is not None]
     return Account(
         name=job.folder.resolve().name,
@@ -238,4 +245,5 @@ def _account(job: Job, results: Mapping[int, Result], best: int, found: Survey, 
         best=best,
         logs={seed: result.log for seed, result in results.items()},
         seconds=sum(seconds) if len(seconds) == len(results) else None,
+        reading=reading,
     )
