@@ -77,8 +77,8 @@ def test_a_truncated_file_is_named(folder: Path, name: str, kept: float) -> None
         ({"hidden_act": ["gelu"]}, "unknown activation"),
         ({"num_attention_heads": 3}, "width 16 cannot be cut into 3 heads"),
         ({"num_attention_heads": 0}, "heads must be at least 1"),
-        ({"layer_norm_eps": -1}, "norm_epsilon=-1 is not a number"),
-        ({"hidden_dropout_prob": "0.1"}, r"dropout=0\.1 is not a number"),
+        ({"layer_norm_eps": -1}, "layer_norm_eps=-1 is not a number"),
+        ({"hidden_dropout_prob": "0.1"}, r"hidden_dropout_prob=0\.1 is not a number"),
     ],
 )
 def test_an_impossible_setting_is_named(folder: Path, settings: dict[str, Any], message: str) -> None:

@@ -143,7 +143,7 @@ def test_public_settings_survive_the_way_there_and_back() -> None:
         ({"tie_word_embeddings": False}, "here: tie_word_embeddings='False' is not supported"),
         ({"decoder_vocab_size": 7}, "here: pad_id=58,100 is not an id of a target vocabulary of 7"),
         ({"d_modell": 3}, 'here: unknown setting "d_modell"; did you mean "d_model"'),
-        ({"eos_token_id": [0]}, r"here: end_id=\[0\] is not a whole number"),
+        ({"eos_token_id": [0]}, r"here: eos_token_id=\[0\] is not a whole number"),
     ],
 )
 def test_a_public_setting_we_cannot_follow_is_refused(public: dict[str, Any], message: str) -> None:

@@ -82,9 +82,10 @@ def show_name(found: Relative | PresetInfo | TextToTextPresetInfo) -> None:
 
 def show_relative(relative: Relative) -> None:
     """Name and value, one line each; then its published models."""
-    from kinfolk.jobs.info import describe_preset
+    from kinfolk.jobs.info import OWN, describe_preset
 
-    pairs = {"family": relative.title, "model type": relative.name, "descends from": relative.parent or "none here"}
+    parent = (relative.parent or "none here").removeprefix(OWN)
+    pairs = {"family": relative.title, "model type": relative.name, "descends from": parent}
     show_pairs(pairs | {"idea": relative.idea, "paper": relative.paper})
     models = [describe_preset(name) for name in relative.presets]
     if models:

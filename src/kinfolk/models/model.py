@@ -78,7 +78,10 @@ class Config:
             if not isinstance(activation, str) or activation not in PUBLIC_ACTIVATIONS:
                 raise ConfigError(f"{where}: unknown activation {str(activation)[:80]!r}")
             settings["activation"] = PUBLIC_ACTIVATIONS[activation]
+        kinds = {item.name: item.type for item in dataclasses.fields(cls)}
         try:
+            for name, value in given.items():
+                _check_kind(cls.hf_names[name], kinds[name], value)  # as the file calls it
             return cls(**settings)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
