@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinfolk.errors import InputError, WeightsError
-from kinfolk.jobs.info import Sizes, TextToTextPresetInfo, describe_folder, describe_preset, relatives
+from kinfolk.errors import FolderError, InputError, WeightsError
+from kinfolk.jobs.info import Sizes, TextToTextPresetInfo, describe_folder, describe_name, describe_preset, relatives
 from kinfolk.models.registry import families, preset, text_to_text_families
 
 KNOWN = {
@@ -112,3 +112,9 @@ def test_a_damaged_manifest_is_told_and_damaged_weights_are_refused(tiny_bert: P
     (folder / "model.safetensors").write_bytes(weights[:-1])
     with pytest.raises(WeightsError):
         describe_folder(folder)
+
+
+def test_a_published_model_may_be_called_as_the_hub_calls_it() -> None:
+    assert describe_name("google-bert/bert-base-uncased") == describe_name("bert-base-uncased")
+    with pytest.raises(FolderError, match="somewhere/else: no such folder"):
+        describe_name("somewhere/else")

@@ -8,7 +8,6 @@ import typer
 
 from kinfolk.cli.options import AllowPickle, Json
 from kinfolk.cli.output import print_json, print_table, say, visible
-from kinfolk.errors import FolderError
 from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
@@ -51,8 +50,6 @@ def info(
         own = name == G2P and not is_folder(name)
         folder = describe_g2p() if own else describe_folder(find_model(name), allow_pickle)
         print_json(as_json(folder)) if json else show_folder(folder)
-    elif "/" in name:
-        raise FolderError(f"{name}: no such folder; published models are told by a plain name, as bert-base-uncased is")
     else:
         found = describe_name(name)
         print_json(as_json(found)) if json else show_name(found)

@@ -127,6 +127,8 @@ def describe_name(name: str) -> Relative | PresetInfo | TextToTextPresetInfo:
     known = [preset for relative in family for preset in relative.presets]
     if name not in known and name.partition("/")[2] in known:  # as the hub has it: google-bert/bert-base-uncased
         name = name.partition("/")[2]
+    if name not in known and "/" in name:
+        raise FolderError(f"{name}: no such folder; published models are told by their names, as bert-base-uncased is")
     if name not in known:
         close = nearest(name, [*known, *(relative.name for relative in family), DEMO])
         hint = close or "; `kinfolk info` lists the families, `kinfolk info bert` the models of one"
