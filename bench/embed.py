@@ -12,7 +12,7 @@ import numpy as np
 
 from bench.harness import DATA, JUDGED, THREADS, Run, compete, judged, table, write_result
 
-ROUNDS = 3
+ROUNDS = 5
 SAME = 1e-5  # how far apart two vectors of one text may be
 TASKS = {
     "sst2": "2,000 sentences of SST-2, about 24 tokens each",
