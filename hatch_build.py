@@ -35,6 +35,8 @@ class Kernels(BuildHookInterface):  # type: ignore[misc]
         for kind in KINDS:
             name = f"few_tokens-{kind}.so"
             try:
+                if version == "editable":  # an older one must not outlive a compiler that fails
+                    (parts / name).unlink(missing_ok=True)
                 library = compiled(parts / "few_tokens.c", kind, self.workshop / name)
                 if version == "editable":  # which is used where it stands
                     replace(library, parts / name)

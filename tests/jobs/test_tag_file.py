@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.errors import DataError, InputError
+from kinfolk.errors import DataError, FolderError, InputError
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.tag_file import tag_file
 from small_tags import random_tagger
@@ -56,6 +56,8 @@ def test_lines_of_words_get_lines_of_tags(tagger: Encoder, tmp_path: Path) -> No
     for number, source in enumerate((folder, folder / "seq.in")):
         assert tag_file(tagger, source, tmp_path / f"{number}.out") == 3
         assert (tmp_path / f"{number}.out").read_text().split("\n") == [*expected, ""]
+        with pytest.raises(FolderError, match="is the input itself"):
+            tag_file(tagger, source, folder / "seq.in")
 
 
 def test_sentences_are_not_taken_for_columns(tagger: Encoder, tmp_path: Path) -> None:

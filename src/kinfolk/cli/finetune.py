@@ -237,7 +237,7 @@ def predict(
     source: Annotated[
         str,
         typer.Option(
-            "--input", help="A table, texts one a line, a CoNLL file or SQuAD json; - reads lines from stdin."
+            "--input", help="A table, texts one a line, a CoNLL file, seq.in or SQuAD json; - reads lines from stdin."
         ),
     ],
     output: Annotated[

@@ -19,7 +19,7 @@ from kinfolk.data.readers import PARQUET, STDIN, Problems, escaped_lines, is_tab
 from kinfolk.data.tags import OUTSIDE, marks_spans, split_tag
 from kinfolk.data.writers import Row
 from kinfolk.errors import InputError
-from kinfolk.files import is_folder, replacing
+from kinfolk.files import is_folder, refuse_same, replacing
 from kinfolk.jobs.classify import CHUNK_TEXTS
 from kinfolk.jobs.loaded import Encoder
 from kinfolk.jobs.predict_file import read_inputs
@@ -70,19 +70,20 @@ def tag_file(
 
 def _tag_slots(encoder: Encoder, source: Path, output: Path, report: Callable[[int], None]) -> int:
     """Tags with blanks between, a line for each line of `source`; an empty line stays one."""
-    problems, sentences = Problems(str(source)), []
-    for number, line in escaped_lines(source):
+    refuse_same(source, output)  # which a folder may hide
+    problems, count = Problems(str(source)), 0
+    for number, line in escaped_lines(source):  # faults are told before anything is computed
         if not readable(line):
             problems.add(number, "not UTF-8 text")
-        sentences.append(list(split_blanks(line)))
     problems.tell()
     with replacing(output) as stream:
-        for some in chunks(sentences, CHUNK_TEXTS):
+        for some in chunks((split_blanks(line) for _, line in escaped_lines(source)), CHUNK_TEXTS):
             for found in tag(encoder, some):
                 stream.write(f"{' '.join(word.tag for word in found.words)}\n".encode("utf-8", "replace"))
+            count += len(some)
             report(len(some))
             give_back()
-    return len(sentences)
+    return count
 
 
 def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
