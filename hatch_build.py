@@ -1,4 +1,4 @@
-"""Compiles few_tokens.c when kinfolk is installed, where that can be done: Linux on x86-64 with a C compiler.
+"""Compiles small_batch.c when kinfolk is installed, where that can be done: Linux on x86-64 with a C compiler.
 
 Elsewhere, and when the compiler fails, the package comes without it and computes the same with torch alone.
 """
@@ -18,8 +18,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PARTS = Path("src", "kinfolk", "parts")
-KINDS = {"avx512": ["-mavx512f", "-mfma"], "avx2": ["-mavx2", "-mfma"]}  # what few_tokens.py looks for
+FAST = Path("src", "kinfolk", "nn", "fast")
+KINDS = {"avx512": ["-mavx512f", "-mfma"], "avx2": ["-mavx2", "-mfma"]}  # what small_batch.py looks for
 OPTIONS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp"]
 
 
@@ -31,20 +31,20 @@ class Kernels(BuildHookInterface):  # type: ignore[misc]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or sys.platform != "linux" or platform.machine() != "x86_64":
             return
-        parts, self.workshop = Path(self.root) / PARTS, Path(tempfile.mkdtemp())
+        parts, self.workshop = Path(self.root) / FAST, Path(tempfile.mkdtemp())
         for kind in KINDS:
-            name = f"few_tokens-{kind}.so"
+            name = f"small_batch-{kind}.so"
             try:
                 if version == "editable":  # an older one must not outlive a compiler that fails
                     (parts / name).unlink(missing_ok=True)
-                library = compiled(parts / "few_tokens.c", kind, self.workshop / name)
+                library = compiled(parts / "small_batch.c", kind, self.workshop / name)
                 if version == "editable":  # which is used where it stands
                     replace(library, parts / name)
             except (OSError, ValueError, subprocess.CalledProcessError) as fault:
-                self.app.display_warning(f"few_tokens.c is left out for {kind}, short texts take longer: {fault}")
+                self.app.display_warning(f"small_batch.c is left out for {kind}, short texts take longer: {fault}")
                 continue
             if version != "editable":
-                build_data["force_include"][str(library)] = f"kinfolk/parts/{name}"
+                build_data["force_include"][str(library)] = f"kinfolk/nn/fast/{name}"
                 build_data["pure_python"] = False
                 build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 

@@ -25,8 +25,8 @@ BATCHES = {PEER: (1.35, 1.5), FAST: (1.1, 1.25)}
 GOALS = {"sst2": BATCHES, "mixed": BATCHES, "single": {PEER: (2.0, None)}}  # times a peer's speed: floor and aim
 
 
-COMPILED = "`few_tokens.c` is compiled here, and computes the short texts."
-NOT_COMPILED = "`few_tokens.c` is not compiled here: torch alone computes the short texts."
+COMPILED = "`small_batch.c` is compiled here, and computes the short texts."
+NOT_COMPILED = "`small_batch.c` is not compiled here: torch alone computes the short texts."
 
 
 @cache
@@ -42,7 +42,7 @@ def texts(task: str) -> tuple[str, ...]:
 
 
 def folder() -> Path:
-    from kinfolk.jobs.demo import demo_model
+    from kinfolk.api.demo import demo_model
 
     return demo_model()
 
@@ -69,9 +69,9 @@ def run_untuned() -> Run:
 
 def run_without_c() -> Run:
     """As where no compiler was at hand when kinfolk was installed."""
-    from kinfolk.parts import few_tokens
+    from kinfolk.nn.fast import small_batch as small_batch
 
-    few_tokens.library = lambda: None  # type: ignore[assignment]
+    small_batch.library = lambda: None  # type: ignore[assignment]
     return run_kinfolk()
 
 
@@ -174,7 +174,7 @@ def export_onnx() -> str:
 CONTESTANTS = {
     "kinfolk": run_kinfolk,
     "kinfolk, allocator untouched": run_untuned,
-    "kinfolk, without few_tokens.c": run_without_c,
+    "kinfolk, without small_batch.c": run_without_c,
     PEER: run_sentence_transformers,
     "transformers, sorted by length": run_transformers,
     FAST: run_onnx,
@@ -185,7 +185,7 @@ def main() -> None:
     seconds, differences = compete("bench.embed", list(CONTESTANTS), list(TASKS), ROUNDS)
     require_same(differences)
     best = {place: min(took) for place, took in seconds.items()}
-    from kinfolk.parts.few_tokens import library
+    from kinfolk.nn.fast.small_batch import library
 
     note = (
         f"all-MiniLM-L6-v2, float32, unit-length mean vectors, no text cut. Best of {ROUNDS} interleaved rounds, each "

@@ -39,12 +39,12 @@ def contestant(train: Train, judge: Judge) -> Run:
 def run_kinfolk() -> Run:
     import kinfolk
     from kinfolk.data.examples import Example
-    from kinfolk.jobs.scoring import score
-    from kinfolk.jobs.task import TaskOptions
-    from kinfolk.jobs.text_task import TextTask
     from kinfolk.machine import tune
     from kinfolk.models.model import with_fresh_head
-    from kinfolk.training.optimiser import OptimiserSettings
+    from kinfolk.tasks.scoring import score
+    from kinfolk.tasks.task import TaskOptions
+    from kinfolk.tasks.text import TextTask
+    from kinfolk.training.optimizer import OptimizerSettings
     from kinfolk.training.runs import Run as Folder
     from kinfolk.training.settings import TrainSettings
     from kinfolk.training.trainer import Trainer
@@ -56,15 +56,15 @@ def run_kinfolk() -> Run:
         for name in ("train", "dev")
     ]
     task = TextTask.of("classify", sides[0], TaskOptions())
-    learned, held = (task.material(encoder.tokenizer, side, encoder.context) for side in sides)
+    learned, held = (task.dataset(encoder.tokenizer, side, encoder.context) for side in sides)
     trained: list[Any] = []
 
     def train(seed: int) -> np.ndarray:
         model, _ = with_fresh_head(encoder.model, "classify", 2, seed)
         trained[:] = [model]
-        optimiser = OptimiserSettings(rate=RATE, weight_decay=DECAY)
+        optimizer = OptimizerSettings(learning_rate=RATE, weight_decay=DECAY)
         settings = TrainSettings(
-            seed=seed, epochs=1, batch_size=BATCH, warmup=WARMUP, evaluations=1, optimiser=optimiser
+            seed=seed, epochs=1, batch_size=BATCH, warmup=WARMUP, evaluations=1, optimizer=optimizer
         )
         losses: list[float] = []
         with tempfile.TemporaryDirectory() as place:
@@ -100,7 +100,7 @@ def run_trainer(sampling: str) -> Run:
         logging,
     )
 
-    from kinfolk.jobs.demo import demo_model
+    from kinfolk.api.demo import demo_model
 
     logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(demo_model())

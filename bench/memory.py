@@ -49,7 +49,7 @@ if verb == "translate":
     model = kinfolk.load("g2p-en", device="cpu")
 elif verb == "generate":
     with tempfile.TemporaryDirectory() as place:
-        kinfolk.pretrain("lstm", passages(), place + "/run", vocabulary=500, steps=1, device="cpu")
+        kinfolk.pretrain("lstm", passages(), place + "/run", vocabulary_size=500, steps=1, device="cpu")
         model = kinfolk.load(place + "/run", device="cpu")
 else:
     model = kinfolk.load("demo", device="cpu")

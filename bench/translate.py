@@ -19,7 +19,7 @@ ROUNDS = 3
 SENTENCES, BEAM, PEER_BATCH, LONGEST = 200, 4, 32, 128
 # What is trained where there is no model to translate with: the paper's base size, in Marian's form.
 SIZE, FORM = "base", {"sinusoid": "halves", "zero_start": True}
-TRAINING = {"minutes": 15.0, "batch_tokens": 1024, "rate": 1.5e-4, "warmup": 0.4, "evaluations": 2}
+TRAINING = {"minutes": 15.0, "batch_tokens": 1024, "learning_rate": 1.5e-4, "warmup": 0.4, "evaluations": 2}
 MODEL, DECODED, CONVERTED = PLACE / "model", PLACE / "decoded", PLACE / "ctranslate2"
 # CTranslate2 has no other way to stop; transformers counts the start token.
 SEARCH = {"num_beams": BEAM, "length_penalty": 1.0, "early_stopping": True, "max_length": LONGEST + 1}
@@ -40,9 +40,9 @@ def prepare() -> None:
     """One model in two layouts; one is trained unless runs/translate-bench/model holds one of Marian's."""
     import ctranslate2
 
-    from kinfolk.jobs.loaded import load_translator
-    from kinfolk.jobs.to_marian import to_marian
-    from kinfolk.jobs.train_translator import train_translator
+    from kinfolk.api.loaded import load_translator
+    from kinfolk.api.to_marian import to_marian
+    from kinfolk.api.train_translator import train_translator
 
     multi30k = training.DATA / "multi30k"
     if not MODEL.exists():
@@ -62,7 +62,7 @@ def texts() -> list[str]:
 
 
 def run_kinfolk() -> Run:
-    from kinfolk.jobs.loaded import load_translator
+    from kinfolk.api.loaded import load_translator
     from kinfolk.machine import tune
 
     tune()
@@ -242,7 +242,7 @@ def check_note(found: Found) -> str:
 
 
 def translating_note() -> str:
-    from kinfolk.jobs.loaded import load_translator
+    from kinfolk.api.loaded import load_translator
 
     model = load_translator(Path(DECODED), device="cpu").model
     config, weights = model.config, sum(weight.numel() for weight in model.parameters())

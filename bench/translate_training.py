@@ -100,12 +100,12 @@ def run_kinfolk(tuned: bool = True) -> Run:
 
     from kinfolk.checkpoints.text_to_text import read_text_to_text
     from kinfolk.models.transformer import Transformer, TransformerConfig
-    from kinfolk.objectives.translation import Translation, pair_item
+    from kinfolk.objectives.translation import Translation, pair_sample
     from kinfolk.training.distributed import world
-    from kinfolk.training.learner import Learner
-    from kinfolk.training.optimiser import OptimiserSettings
+    from kinfolk.training.optimizer import OptimizerSettings
+    from kinfolk.training.step import TrainStep
 
-    settings = OptimiserSettings(rate=RATE, betas=BETAS, weight_decay=0.0)
+    settings = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=0.0)
     start = read_text_to_text(Path(START)).model.state_dict()
     del start["output_bias"]  # of zeros, and transformers does not train it
     config = TransformerConfig.make(**SHAPE, sinusoid="halves", zero_start=True)
@@ -113,11 +113,11 @@ def run_kinfolk(tuned: bool = True) -> Run:
     def begin(dropout: float) -> Learn:
         model = Transformer(dataclasses.replace(config, dropout=dropout))
         model.load_state_dict(start)
-        learner = Learner(model, Translation(config.start_id, smoothing=0.0), settings, CLIP, world())
-        learner.thaw(0)
+        learner = TrainStep(model, Translation(config.start_id, smoothing=0.0), settings, CLIP, world())
+        learner.unfreeze(0)
 
         def learn(batch: list[Pair]) -> float:
-            items = [pair_item(*pair, number) for number, pair in enumerate(batch)]
+            items = [pair_sample(*pair, number) for number, pair in enumerate(batch)]
             return learner.step([items], factor=1.0) or float("nan")
 
         return learn
@@ -139,7 +139,7 @@ def run_transformers(tuned: bool = False) -> Run:
     def begin(dropout: float) -> Learn:
         model = MarianMTModel.from_pretrained(START, dropout=dropout, attn_implementation="sdpa").train()
         weights = [weight for weight in model.parameters() if weight.requires_grad]
-        optimiser = torch.optim.AdamW(weights, lr=RATE, betas=BETAS, weight_decay=0.0, fused=True)
+        optimizer = torch.optim.AdamW(weights, lr=RATE, betas=BETAS, weight_decay=0.0, fused=True)
 
         def learn(batch: list[Pair]) -> float:
             sources, targets = ([pair[side] for pair in batch] for side in (0, 1))
@@ -148,8 +148,8 @@ def run_transformers(tuned: bool = False) -> Run:
             loss = model(input_ids=ids, attention_mask=mask, labels=padded(targets, -100), use_cache=False).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(weights, CLIP)
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
             return float(loss.detach())
 
         return learn

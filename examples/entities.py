@@ -18,7 +18,7 @@ options.add_argument("--epochs", type=float, default=20, help="passes over the d
 given = options.parse_args()
 
 if not (given.output / "model").exists():  # trained once, used many times
-    how = {"epochs": given.epochs, "batch_size": 8, "rate": 2e-4}
+    how = {"epochs": given.epochs, "batch_size": 8, "learning_rate": 2e-4}
     # crf=True scores the tags of a whole sentence together: no I-PER without a B-PER before it, for example.
     trained = kinfolk.finetune(given.model, SENTENCES, given.output, task="tag", crf=True, **how)
     print(f"F1 of whole names on the held-out sentences: {trained.metrics['f1']:.2f}")

@@ -19,7 +19,7 @@ options.add_argument("--epochs", type=float, default=20, help="passes over the d
 given = options.parse_args()
 
 if not (given.output / "model").exists():  # trained once, used many times
-    how = {"epochs": given.epochs, "batch_size": 8, "rate": 1e-4}
+    how = {"epochs": given.epochs, "batch_size": 8, "learning_rate": 1e-4}
     # Without dev= a tenth is held out; no text has questions on both sides.
     trained = kinfolk.finetune(given.model, given.train, given.output, task="answer", **how)
     print(f"F1 on the held-out questions: {trained.metrics['f1']:.2f}")

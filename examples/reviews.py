@@ -19,7 +19,7 @@ given = options.parse_args()
 
 if not (given.output / "model").exists():  # trained once, used many times
     # A tenth of the reviews is held out to choose the best state of the model. Few texts want many small steps.
-    how = {"epochs": given.epochs, "batch_size": 16, "rate": 1e-4}
+    how = {"epochs": given.epochs, "batch_size": 16, "learning_rate": 1e-4}
     trained = kinfolk.finetune(given.model, REVIEWS, given.output, **how)
     print(f"right on the held-out reviews: {trained.metrics['accuracy']:.0%}")
 

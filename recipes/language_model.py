@@ -21,26 +21,26 @@ from kneser_ney import KneserNey, sentences_of
 from translation_clock import Clock
 
 import kinfolk
+from kinfolk.api.loaded import Encoder, load_encoder
+from kinfolk.api.pretrain import PretrainCallbacks
 from kinfolk.cli.progress import training
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text
-from kinfolk.jobs.loaded import Encoder, load_encoder
-from kinfolk.jobs.pretrain import PretrainWatcher
-from kinfolk.jobs.reading import Columns, read_for
 from kinfolk.machine import tune
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.models.recurrent_writer import fresh_reader
-from kinfolk.parts.precision import PRECISIONS
-from kinfolk.training.entries import best_entry
+from kinfolk.nn.fast.precision import PRECISIONS
+from kinfolk.tasks.reading import Columns, read_for
+from kinfolk.training.log import best_entry
 from kinfolk.training.trainer import Progress
 
 NAME = "language-model"
 FOLDER = f"runs/{NAME}"  # as commands show it
 WORDS = 10_001  # the 9,999 of the training text, of which <unk> is one, and the tokens </s> and <pad>
 MODEL: dict[str, Any] = {"width": 320, "layers": 2, "dropout": 0.4, "tied": True}
-TRAINING: dict[str, Any] = {"rate": 4e-3, "lanes": 32, "length": 35, "average": 0.1}
+TRAINING: dict[str, Any] = {"learning_rate": 4e-3, "lanes": 32, "length": 35, "weight_averaging": 0.1}
 LABELS, SEEDS = 200, 5
-CLASSIFIER: dict[str, Any] = {"epochs": 15, "batch_size": 16, "rate": 2e-3, "evaluations": 5}
+CLASSIFIER: dict[str, Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 2e-3, "evaluations": 5}
 SENTENCES = Columns(header=["text", "label"])
 
 
@@ -58,7 +58,7 @@ def command(length: dict[str, float], precision: str) -> str:
     length_told = " ".join(f"--{name} {value:g}" for name, value in length.items())
     precision_told = "" if precision == "fp32" else f" --precision {precision}"
     return (
-        f"kinfolk pretrain lstm {files} --vocabulary-kind words --vocabulary {WORDS} --set {settings} {options} "
+        f"kinfolk pretrain lstm {files} --vocabulary-kind words --vocabulary-size {WORDS} --set {settings} {options} "
         f"{length_told}{precision_told} --output {FOLDER}/lstm"
     )
 
@@ -81,10 +81,10 @@ def train(places: Places, length: dict[str, float], precision: str) -> None:
                 folder,
                 data_file("ptb/ptb.valid.txt"),
                 changes=MODEL,
-                vocabulary=WORDS,
+                vocabulary_size=WORDS,
                 vocabulary_kind="words",
                 device="cpu",
-                watcher=PretrainWatcher(lambda corpus: print(corpus, file=sys.stderr), watch),
+                callbacks=PretrainCallbacks(lambda corpus: print(corpus, file=sys.stderr), watch),
                 precision=precision,
                 **TRAINING,
                 **length,

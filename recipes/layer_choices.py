@@ -18,8 +18,8 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import kinfolk
+from kinfolk.api.layers import NAMES, choose_layers
 from kinfolk.files import read_text
-from kinfolk.jobs.layers import NAMES, choose_layers
 
 ROWS, FOLDS, SEED = 2_000, 5, 0
 POOLS = ("first", "mean", "max")

@@ -11,7 +11,7 @@ from pathlib import Path
 from common import REPOSITORY, data_file, start, table, write_result
 from scipy.stats import spearmanr
 
-from kinfolk.jobs.layers_table import SETTINGS, LayersTable, TableWatcher, layers_table
+from kinfolk.api.layers_table import SETTINGS, LayersTable, TableCallbacks, layers_table
 from kinfolk.machine import tune
 
 SHARE, SEEDS, HEAD, HIDDEN = 0.25, 3, "bilstm", 128
@@ -29,7 +29,7 @@ def recipe(name: str) -> None:
         head=HEAD,
         hidden=HIDDEN,
         cache=REPOSITORY / "runs" / f"layers-table-{shown}",
-        watcher=TableWatcher(
+        callbacks=TableCallbacks(
             figure=lambda layers, seed, figure: print(f"{layers}, seed {seed}: {figure:.2f}", flush=True)
         ),
     )
@@ -44,7 +44,7 @@ def write(name: str, shown: str, found: LayersTable) -> None:
         f"Entity F1 in per cent on the dev set of CoNLL-2003 ({found.dev:,} sentences), trained on {found.train:,} "
         "sentences (a quarter of the training set, always the same one). The encoder is frozen; a BiLSTM of two layers "
         f"with {HIDDEN} units in each direction reads all pieces of a sentence, and the first piece of a word is "
-        f"tagged. {settings.epochs:g} epochs, batches of {settings.batch_size}, AdamW at {settings.optimiser.rate:g}; "
+        f"tagged. {settings.epochs:g} epochs, batches of {settings.batch_size}, AdamW at {settings.optimizer.rate:g}; "
         f"vectors are scaled to a deviation of one. Seeds {', '.join(map(str, found.seeds))}; the interval is "
         f"Student's t over them. Each figure is the best of {settings.evaluations} evaluations on the dev set. Rate "
         "and batch size were chosen on a part of the same dev set, with all-MiniLM-L6-v2 and the sum of the last four. "

@@ -12,9 +12,9 @@ from common import data_file, start, table, write_result
 from scipy.stats import spearmanr
 
 import kinfolk
+from kinfolk.api.demo import demo_model
 from kinfolk.checkpoints.hub import locate
 from kinfolk.files import read_text
-from kinfolk.jobs.demo import demo_model
 
 TEST = "glue/STS-B/sts-test.csv"
 SCORE, FIRST, SECOND = 4, 5, 6  # columns; some rows have two more, about the licence

@@ -28,19 +28,19 @@ from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
 from translation_page import BUSY, GROUPS, SAMPLE_WORDS, write
 
-from kinfolk.cli.output import say
+from kinfolk.api.bleu import measure
+from kinfolk.api.loaded import load_translator
+from kinfolk.api.pairs import pair_samples
+from kinfolk.api.train_translator import USUAL, TranslatorCallbacks, train_translator
+from kinfolk.api.translator import Translator
+from kinfolk.cli.output import log_line
 from kinfolk.cli.progress import training
-from kinfolk.data.batching import StepPlan
+from kinfolk.data.batching import BatchSampler
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text
-from kinfolk.jobs.loaded import load_translator
-from kinfolk.jobs.measure import measure
-from kinfolk.jobs.pair_items import pair_items
-from kinfolk.jobs.train_translator import USUAL, TranslatorWatcher, train_translator
-from kinfolk.jobs.translator import Translator
 from kinfolk.machine import tune
-from kinfolk.parts.precision import PRECISIONS
+from kinfolk.nn.fast.precision import PRECISIONS
 from kinfolk.training.bleu import bleu, tokenization
 from kinfolk.training.trainer import Progress
 
@@ -54,8 +54,8 @@ TRANSFORMER = {
 }  # fmt: skip
 RECURRENT = {"width": 256, "hidden": 256, "layers": 2, "dropout": 0.3}
 BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
-WARM = {"rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "average": 0.15, **BOTH}
-COSINE = {"rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "average": 0.1, **BOTH}
+WARM = {"learning_rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "weight_averaging": 0.15, **BOTH}
+COSINE = {"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "weight_averaging": 0.1, **BOTH}
 TIMINGS = 3  # plans of a run; the middle one holds
 RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
 
@@ -77,7 +77,7 @@ class Entry:
     @property
     def arguments(self) -> dict[str, Any]:
         """What `train_translator` is told, besides files and length."""
-        own = {"kind": self.kind, "changes": dict(self.changes), "vocabulary": self.corpus.vocabulary}
+        own = {"kind": self.kind, "changes": dict(self.changes), "vocabulary_size": self.corpus.vocabulary}
         return {**own, **self.training, **self.sampling}
 
     def of(self, precision: str) -> Entry:
@@ -134,7 +134,7 @@ def time_steps(name: str, places: Places) -> None:
     found |= {"load_before": load, "machine": processor(), "date": datetime.date.today().isoformat()}
     with places.noting() as notes:
         notes.setdefault("timed", {})[name] = found
-    say(f"{name}: {found['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
+    log_line(f"{name}: {found['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
 
 
 def planned(name: str, places: Places) -> int:
@@ -157,15 +157,18 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
         asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
     if not finished:
         steps = steps or planned(name, places)
-        say(f"{name}: {asked.command(name, steps)}")
+        log_line(f"{name}: {asked.command(name, steps)}")
         with Clock(folder / "clock.json") as clock, training() as step:
 
             def watch(seed: int, progress: Progress) -> None:
                 step(seed, progress)
                 clock.watch(progress)
 
-            files, watcher = asked.corpus.arguments(places), TranslatorWatcher(lambda survey: say(str(survey)), watch)
-            train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", watcher=watcher)
+            files, callbacks = (
+                asked.corpus.arguments(places),
+                TranslatorCallbacks(lambda survey: log_line(str(survey)), watch),
+            )
+            train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", callbacks=callbacks)
     if finished and name in places.notes.get("runs", {}):
         return False
     note(name, asked, places)
@@ -207,9 +210,9 @@ def note(name: str, asked: Entry, places: Places) -> None:
 def tokens_of_a_step(asked: Entry, translator: Translator, pairs: Sequence[Pair]) -> float:
     """Of both sides, on average over an epoch."""
     told = {**USUAL, **asked.training}
-    items = pair_items(pairs, translator.tokenizer, translator.model.config.context).items  # type: ignore[arg-type]
+    items = pair_samples(pairs, translator.tokenizer, translator.model.config.context).items  # type: ignore[arg-type]
     sizes = [len(item) for item in items]
-    return sum(sizes) / StepPlan(sizes, 0, told["batch_size"], told["batch_tokens"]).steps(1)
+    return sum(sizes) / BatchSampler(sizes, 0, told["batch_size"], told["batch_tokens"]).steps(1)
 
 
 def by_length(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -271,7 +274,7 @@ def run(given: argparse.Namespace, places: Places) -> None:
     if given.time:
         load = os.getloadavg()[0]
         if load > BUSY:
-            say(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
+            log_line(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
         known = places.notes.get("timed", {})
         for name in given.names or [name for name, asked in ENTRIES.items() if not asked.twin and name not in known]:
             if ENTRIES[name].twin:

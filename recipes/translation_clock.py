@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import torch
 
+from kinfolk.api.train_translator import TranslatorCallbacks, train_translator
 from kinfolk.files import read_object, write_json
-from kinfolk.jobs.train_translator import TranslatorWatcher, train_translator
 from kinfolk.training.trainer import Progress
 
 THREADS = 2  # that steps are timed on
@@ -33,8 +33,8 @@ def steps_in(minutes: float, arguments: dict[str, Any]) -> int:
     torch.set_num_threads(THREADS)
     try:
         with TemporaryDirectory() as folder:
-            watcher = TranslatorWatcher(step=enough)
-            train_translator(Path(folder) / "run", **arguments, minutes=minutes, device="cpu", watcher=watcher)
+            callbacks = TranslatorCallbacks(step=enough)
+            train_translator(Path(folder) / "run", **arguments, minutes=minutes, device="cpu", callbacks=callbacks)
     except PlannedError:
         return planned[0]
     finally:

@@ -11,17 +11,17 @@ from common import Places, table, write_result
 from matplotlib.figure import Figure
 from translation_clock import THREADS
 
+from kinfolk.api.align import usual_layer
+from kinfolk.api.align_picture import alignment_picture
+from kinfolk.api.loaded import load_translator
+from kinfolk.api.markdown import escaped
 from kinfolk.files import sha256
-from kinfolk.jobs.align import usual_layer
-from kinfolk.jobs.align_picture import alignment_picture
-from kinfolk.jobs.loaded import load_translator
-from kinfolk.jobs.markdown import escaped
-from kinfolk.training.report import COLOURS, DOTS_PER_INCH, write_figure
+from kinfolk.training.pictures import COLOURS, DOTS_PER_INCH, write_figure
 
 if TYPE_CHECKING:
     from translation import Entry
 
-    from kinfolk.jobs.translator import Translator
+    from kinfolk.api.translator import Translator
 
 GROUPS = {"1-8": range(1, 9), "9-12": range(9, 13), "13-16": range(13, 17), "17+": range(17, 10_000)}  # source words
 BOTTLENECK, ATTENTION, TRANSFORMER = (

@@ -4,7 +4,7 @@
 
 prepare() {
   local what=$1 package="." wanted
-  wanted=$(cat pyproject.toml constraints.txt hatch_build.py src/kinfolk/parts/*.c | cksum)
+  wanted=$(cat pyproject.toml constraints.txt hatch_build.py src/kinfolk/nn/fast/*.c | cksum)
   if usable && { stamped "$what" "$wanted" || stamped dev "$wanted"; }; then return; fi
 
   if ! usable; then

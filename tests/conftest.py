@@ -51,7 +51,7 @@ def denormal_numbers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the demo model. An absent package skips the test, a damaged one fails it."""
-    from kinfolk.jobs.demo import DEMO, demo_model
+    from kinfolk.api.demo import DEMO, demo_model
 
     try:
         metadata.distribution(DEMO.package)
@@ -65,10 +65,10 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random BERT of two layers with its pre-training heads and a learned vocabulary of 300 pieces."""
     import torch
 
+    from kinfolk.api.loaded import Encoder
     from kinfolk.demo import passages
-    from kinfolk.jobs.loaded import Encoder
     from kinfolk.models.bert import BertConfig
-    from kinfolk.models.model import Model, initialise
+    from kinfolk.models.model import Model, initialize
     from kinfolk.models.registry import family
     from kinfolk.text.learn import learn
 
@@ -76,7 +76,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = BertConfig.make(vocabulary_size=300, width=32, layers=2, heads=4, inner_width=64, positions=40)
     heads = {"masked_lm": 0, "next_sentence": 2}
     model = Model(family("bert"), config, heads, pooler=True, own_table=False)
-    initialise(model, 0.2)
+    initialize(model, 0.2)
     tokenizer = learn("wordpiece", passages(), vocabulary_size=300)
     return Encoder(model.eval(), tokenizer).save(tmp_path_factory.mktemp("models") / "tiny-bert")
 
@@ -111,7 +111,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow too")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Sample]) -> None:
     if not config.getoption("--all"):
         for item in items:
             if "slow" in item.keywords:

@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from kinfolk.jobs.train_translator import TrainedTranslator, train_translator
+from kinfolk.api.train_translator import TrainedTranslator, train_translator
 
 WORDS = {
     "salt": "sel", "sand": "gru", "bird": "vol", "rock": "dur", "leaf": "fol",
@@ -36,7 +36,8 @@ def train(output: Path, kind: str = "attention", count: int = 800, **changes: An
     """A short run with large steps."""
     usual: dict[str, Any] = {
         "pairs": pairs(count), "dev": pairs(40, seed=1), "kind": kind, "changes": {"dropout": 0.0, **SIZES[kind]},
-        "vocabulary": VOCABULARY, "steps": 60, "batch_size": 64, "rate": 1e-2, "evaluations": 2, "device": "cpu",
+        "vocabulary_size": VOCABULARY, "steps": 60, "batch_size": 64, "learning_rate": 1e-2, "evaluations": 2,
+        "device": "cpu",
     }  # fmt: skip
     return train_translator(output, **usual | changes)
 

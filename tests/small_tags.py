@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from kinfolk.api.finetune import Finetuned, finetune
+from kinfolk.api.loaded import Encoder, load
 from kinfolk.data.examples import Sentence
-from kinfolk.jobs.finetune import Finetuned, finetune
-from kinfolk.jobs.loaded import Encoder, load
-from kinfolk.jobs.tag_task import TagTask
 from kinfolk.models.model import with_fresh_head
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.tasks.tag import TagTask
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.settings import TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
@@ -44,7 +44,7 @@ def sentences(count: int, seed: int = 0, longest: int = 4) -> list[Sentence]:
 
 
 def train_tagger(model: Path, output: Path, count: int = 240, epochs: float = 4.0, **options: Any) -> Finetuned:
-    settings = TrainSettings(epochs=epochs, batch_size=8, optimiser=OptimiserSettings(rate=6e-3))
+    settings = TrainSettings(epochs=epochs, batch_size=8, optimizer=OptimizerSettings(learning_rate=6e-3))
     return finetune(
         model,
         sentences(count),
@@ -65,4 +65,4 @@ def random_tagger(folder: Path, head: str = "tag", labels: tuple[str, ...] = LAB
     with torch.no_grad():
         for name, weight in model.heads.named_parameters():
             weight.copy_((0.02 if "crf" in name else 1.0) * torch.randn(weight.shape, generator=generator))
-    return Encoder(model.eval(), encoder.tokenizer, public=TagTask(labels).to_public())
+    return Encoder(model.eval(), encoder.tokenizer, public=TagTask(labels).to_hf())

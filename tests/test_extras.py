@@ -14,7 +14,7 @@ from kinfolk.training.logistic import solve
 
 EXTRAS = {  # a module that needs an extra: the package that is missing, and the extra
     "kinfolk.sklearn": ("sklearn.base", "train"),
-    "kinfolk.training.report": ("matplotlib", "train"),
+    "kinfolk.training.pictures": ("matplotlib", "train"),
     "kinfolk.training.metrics": ("seqeval.metrics.sequence_labeling", "train"),
     "kinfolk.training.bleu": ("sacrebleu.metrics.bleu", "train"),
     "kinfolk.training.tensorboard": ("torch.utils.tensorboard", "tensorboard"),

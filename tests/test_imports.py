@@ -14,14 +14,14 @@ SOURCE = REPOSITORY / "src" / "kinfolk"
 ORDER = (
     ("errors", "files", "machine"),
     ("text",),
-    ("parts",),
+    ("nn",),
     ("data",),
     ("objectives",),
     ("models",),
     ("checkpoints",),
-    ("generate",),
+    ("generation",),
     ("training",),
-    ("demo", "jobs"),
+    ("demo", "tasks", "api"),
     ("sklearn", "cli", "show", "serve"),
     ("kinfolk",),  # __init__.py and __main__.py, which only hand out what the others hold
 )
@@ -81,15 +81,15 @@ def test_folders_import_only_from_those_before_them() -> None:
 
 
 def test_a_wrong_import_is_found_wherever_it_hides(tmp_path: Path) -> None:
-    (tmp_path / "parts").mkdir()
+    (tmp_path / "nn").mkdir()
     (tmp_path / "text").mkdir()
     (tmp_path / "drawer").mkdir()
-    (tmp_path / "parts" / "a.py").write_text("def f():\n    from kinfolk.models import bert\n")
-    (tmp_path / "parts" / "b.py").write_text("from ..text import c\nfrom .. import jobs\nfrom kinfolk import load\n")
+    (tmp_path / "nn" / "a.py").write_text("def f():\n    from kinfolk.models import bert\n")
+    (tmp_path / "nn" / "b.py").write_text("from ..text import c\nfrom .. import api\nfrom kinfolk import load\n")
     (tmp_path / "text" / "c.py").write_text("if TYPE_CHECKING:\n    import torch\n    import kinfolk.errors\n")
     (tmp_path / "drawer" / "d.py").write_text("")
     places = [fault.split(": ")[0] for fault in import_faults(tmp_path)]
-    assert places == ["drawer/d.py:1", "parts/a.py:2", "parts/b.py:2", "parts/b.py:3", "text/c.py:2"]
+    assert places == ["drawer/d.py:1", "nn/a.py:2", "nn/b.py:2", "nn/b.py:3", "text/c.py:2"]
 
 
 def test_no_module_is_a_drawer() -> None:

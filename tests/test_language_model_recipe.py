@@ -45,10 +45,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             (tmp_path / "data" / room / name).write_text("\n".join(lines) + "\n")
     monkeypatch.setattr(language_model, "WORDS", 8)
     monkeypatch.setattr(language_model, "MODEL", {"width": 16, "layers": 1, "tied": True})
-    monkeypatch.setattr(language_model, "TRAINING", {"rate": 1e-2, "lanes": 4, "length": 10})
+    monkeypatch.setattr(language_model, "TRAINING", {"learning_rate": 1e-2, "lanes": 4, "length": 10})
     monkeypatch.setattr(language_model, "LABELS", 40)
     monkeypatch.setattr(language_model, "SEEDS", 2)
-    monkeypatch.setattr(language_model, "CLASSIFIER", {"epochs": 1, "rate": 1e-2, "evaluations": 1})
+    monkeypatch.setattr(language_model, "CLASSIFIER", {"epochs": 1, "learning_rate": 1e-2, "evaluations": 1})
 
     def started(only_write: bool = False, steps: int = 8) -> None:
         given = argparse.Namespace(steps=steps, minutes=45.0, only_write=only_write, precision="fp32")

@@ -84,7 +84,7 @@ def test_the_commands_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
         assert run(shlex.split(command)[1:]) == 0, command
 
 
-@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # two steps teach nothing
+@pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # two steps teach nothing
 @pytest.mark.usefixtures("minilm")
 @pytest.mark.parametrize(
     ("title", "count"), [("Training", 3), ("From text to text", 5), ("A language model of your own", 4)]

@@ -78,7 +78,7 @@ def test_the_sts_figure_is_that_of_sentence_transformers(minilm: Path) -> None:
 def test_the_verdict_on_layers_names_the_best_the_worst_and_the_order() -> None:
     from layers_table import verdict
 
-    from kinfolk.jobs.layers_table import ROWS, LayersRow, LayersTable
+    from kinfolk.api.layers_table import ROWS, LayersRow, LayersTable
 
     rows = tuple(LayersRow(layers, (published or 97.0,)) for layers, (_, published) in ROWS.items())
     text = verdict(LayersTable("demo", "bilstm", "f1", 10, 5, (0,), rows, ()))

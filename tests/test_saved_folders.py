@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kinfolk
-from kinfolk.jobs.search import Index
+from kinfolk.api.search import Index
 
 SAVED = Path(__file__).parent / "saved"
 KINDS = sorted(str(path.parent.relative_to(SAVED)) for path in SAVED.glob("*/*/expected.json"))

@@ -28,11 +28,11 @@ from sklearn.utils import estimator_checks
 import kinfolk
 import kinfolk.sklearn as door
 from kinfolk import demo
+from kinfolk.api.loaded import Encoder
 from kinfolk.checkpoints.sentence import SentenceRecipe
 from kinfolk.checkpoints.tensors import tensors_to_bytes
 from kinfolk.errors import FolderError, InputError, KinfolkError
-from kinfolk.jobs.loaded import Encoder
-from kinfolk.models.model import Model, initialise
+from kinfolk.models.model import Model, initialize
 from kinfolk.models.registry import family
 from kinfolk.sklearn import TextEmbedder, forget_models, loaded
 from kinfolk.sklearn.models import _load_once
@@ -49,7 +49,7 @@ def make_folder(folder: Path, relative: str = "bert", seed: int = 0) -> Path:
     settings = {"vocabulary_size": 300, "width": 16, "layers": 5, "heads": 2, "inner_width": 32, "positions": 64}
     made = family(relative)
     model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert", own_table=False)
-    initialise(model, deviation=0.5, seed=seed)
+    initialize(model, deviation=0.5, seed=seed)
     return Encoder(model.eval(), tokenizer, SentenceRecipe("max", normalize=True, max_length=32)).save(folder)
 
 

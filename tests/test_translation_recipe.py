@@ -77,7 +77,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return started
 
 
-@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # so few steps teach nothing
+@pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # so few steps teach nothing
 def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,7 +108,7 @@ def test_more_minutes_are_more_steps(run: Run, data: Path, monkeypatch: pytest.M
     assert read_object(data / "output" / "translation.json")["timed"]["seq2seq"]["steps"] > 600
 
 
-@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # it has learned nothing
+@pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # it has learned nothing
 def test_from_pairs_to_the_page_and_not_twice(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,7 +159,7 @@ def test_a_finished_run_that_was_not_noted_is_measured_without_training(run: Run
 def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     import translation
 
-    import kinfolk.jobs.train_translator as job
+    import kinfolk.api.train_translator as job
 
     told: dict[str, Any] = {}
 
@@ -174,8 +174,8 @@ def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, mon
         wanted = asked.arguments | {"steps": 123, "output": Path("runs/translation") / name}
         assert {key: told[key] for key in wanted} == wanted
         others = job.USUAL | {"size": "small", "joint": None, "vocabulary_kind": None, "seed": 0, "minutes": None}
-        unsaid = {key: value for key, value in others.items() if key in told and key not in wanted}
-        assert {key: told[key] for key in unsaid} == unsaid
+        hf_defaults = {key: value for key, value in others.items() if key in told and key not in wanted}
+        assert {key: told[key] for key in hf_defaults} == hf_defaults
         assert [str(path).rpartition("/")[2] for path in told["files"] if isinstance(path, Path)] == (
             ["train.tsv", "dev.tsv"] if asked.corpus.tatoeba else ["train.en", f"train.{asked.corpus.language}"]
         )

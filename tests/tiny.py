@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.models.model import Model
-from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.nn.packed import Tokens, pack
 
 LENGTHS = (1, 7, 3, 12, 12, 30)
 LABELS = 3

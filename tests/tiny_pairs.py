@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinfolk.checkpoints.text_to_text import read_text_to_text
 from kinfolk.models.transformer import Transformer, TransformerConfig
-from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.nn.packed import Tokens, pack
 from tiny import randomise
 
 SIZES: dict[str, Any] = {

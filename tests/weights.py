@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.jobs.loaded import Encoder
+from kinfolk.api.loaded import Encoder
 
 HERE = Path(__file__).resolve().parents[1] / "runs" / "weights"
 

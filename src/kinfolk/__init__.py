@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from kinfolk.errors import KinfolkError
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.finetune import finetune
-    from kinfolk.jobs.loaded import Encoder, load
-    from kinfolk.jobs.pretrain import pretrain
-    from kinfolk.jobs.train_translator import train_translator
-    from kinfolk.jobs.translator import Translator
-    from kinfolk.parts.trace import Trace
+    from kinfolk.api.finetune import finetune
+    from kinfolk.api.loaded import Encoder, load
+    from kinfolk.api.pretrain import pretrain
+    from kinfolk.api.train_translator import train_translator
+    from kinfolk.api.translator import Translator
+    from kinfolk.nn.trace import Trace
     from kinfolk.text.tokenizer import Tokenizer
 
 __version__ = "0.1.0"
@@ -38,14 +38,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Encoder": "kinfolk.jobs.loaded",
+    "Encoder": "kinfolk.api.loaded",
     "Tokenizer": "kinfolk.text.tokenizer",
-    "Trace": "kinfolk.parts.trace",
-    "Translator": "kinfolk.jobs.translator",
-    "finetune": "kinfolk.jobs.finetune",
-    "load": "kinfolk.jobs.loaded",
-    "pretrain": "kinfolk.jobs.pretrain",
-    "train_translator": "kinfolk.jobs.train_translator",
+    "Trace": "kinfolk.nn.trace",
+    "Translator": "kinfolk.api.translator",
+    "finetune": "kinfolk.api.finetune",
+    "load": "kinfolk.api.loaded",
+    "pretrain": "kinfolk.api.pretrain",
+    "train_translator": "kinfolk.api.train_translator",
 }
 
 

@@ -153,7 +153,7 @@ def missing_extra(need: str, error: ImportError, extra: str = "train") -> Kinfol
     return KinfolkError(f'{need} ({error}); run in the folder of kinfolk: pip install ".[{extra}]"')
 
 
-def choose(name: str, value: object, known: Iterable[str]) -> str:
+def check_choice(name: str, value: object, known: Iterable[str]) -> str:
     """`value` if it is one of the known names, else an InputError that lists them."""
     options = list(known)
     if isinstance(value, str) and value in options:

@@ -46,7 +46,7 @@ def keep_few_kernels() -> None:
         os.environ.setdefault(name, value)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Hand free memory back to the system: once per chunk of a long job it costs nothing and stops slow growth."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
@@ -69,7 +69,7 @@ class Heap:
         if self._fresh:
             self._needed, self._fresh = max(self._needed, held), False
         elif held > SPARE * self._needed:
-            give_back()
+            trim_memory()
             self._fresh = True
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from kinfolk.api.loaded import load
 from kinfolk.demo import passages
 from kinfolk.errors import FolderError, TokenizerError, WeightsError
-from kinfolk.jobs.loaded import load
 from kinfolk.text.learn import learn
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from kinfolk.api.loaded import load
 from kinfolk.errors import ConfigError, FolderError, KinfolkError, TokenizerError, WeightsError
-from kinfolk.jobs.loaded import load
 from tiny_folders import change_config, change_weights
 
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"

@@ -11,7 +11,7 @@ import pytest
 
 from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.errors import KinfolkError
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
 from surroundings import RAN, faults
 from tiny import CASES, their_model
 

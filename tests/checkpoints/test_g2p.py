@@ -20,10 +20,10 @@ import torch
 from kinfolk.checkpoints.g2p import G2P, KEYS, LONGEST, g2p_tokenizer, read_g2p
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import FolderError, KinfolkError, WeightsError
-from kinfolk.generate.search import greedy
-from kinfolk.generate.writing import Request, Rules
+from kinfolk.generation.constraints import DecodingConstraints, Request
+from kinfolk.generation.search import greedy
 from kinfolk.models.seq2seq import Seq2Seq
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
 from kinfolk.text.pairs import PairTokenizer, load_pair
 from surroundings import shared_data
 
@@ -66,7 +66,7 @@ def predictor(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def spoken(model: Any, tokenizer: Any, words: list[str]) -> list[str]:
     source = pack([tokenizer.encode_source(word) for word in words])
-    request = Request(source, tokenizer.begin_id, [LONGEST] * len(words), Rules(tokenizer.end_id))
+    request = Request(source, tokenizer.begin_id, [LONGEST] * len(words), DecodingConstraints(tokenizer.end_id))
     return [tokenizer.decode(text.ids) for text in greedy(model, request)]
 
 

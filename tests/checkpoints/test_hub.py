@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 
+from kinfolk.api.loaded import load
 from kinfolk.checkpoints.hub import locate
 from kinfolk.errors import FolderError, HubError, InputError, WeightsError
-from kinfolk.jobs.loaded import load
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -17,10 +17,10 @@ from test_folder_mutations import mutated
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError, WeightsError
 from kinfolk.models.model import Model
-from kinfolk.parts.readout import Readout, ReadoutConfig
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
+from kinfolk.nn.probe import ProbeConfig, ProbeHead
 
-CONFIG = ReadoutConfig((0, 1, 2), "mix", width=16, labels=3, recurrent=2, hidden=5, scale=0.7, dropout=0.3, crf=True)
+CONFIG = ProbeConfig((0, 1, 2), "mix", width=16, labels=3, recurrent=2, hidden=5, scale=0.7, dropout=0.3, crf=True)
 TOKENS = pack([[5, 6, 7], [8]])
 KINDS = {
     "tag": replace(CONFIG, crf=False),
@@ -29,9 +29,9 @@ KINDS = {
 }
 
 
-def with_readout(folder: Path, name: str = "tag_crf", config: ReadoutConfig = CONFIG) -> Model:
+def with_readout(folder: Path, name: str = "tag_crf", config: ProbeConfig = CONFIG) -> Model:
     torch.manual_seed(0)
-    readout = Readout(config)
+    readout = ProbeHead(config)
     for weight in readout.parameters():
         torch.nn.init.normal_(weight)
     return read_checkpoint(folder).model.with_heads({name: readout.eval()})
@@ -78,7 +78,7 @@ def test_the_layers_under_a_readout_do_not_learn(folder: Path) -> None:
 
 def test_a_readout_is_saved_alone(folder: Path, tmp_path: Path) -> None:
     model = read_checkpoint(folder).model
-    both = model.with_heads({**model.heads, "tag": Readout(KINDS["tag"])})
+    both = model.with_heads({**model.heads, "tag": ProbeHead(KINDS["tag"])})
     with pytest.raises(WeightsError, match="no other head beside it; here are masked_lm"):
         write_checkpoint(tmp_path, Checkpoint(both))
 

@@ -16,7 +16,7 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import ConfigError, KinfolkError, WeightsError
 from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, as_language_model
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
 from tiny_recurrent import VARIANTS, our_lm, our_seq2seq
 
 HOSTILE: list[Any] = [

@@ -16,7 +16,7 @@ from torch import Tensor
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import ConfigError, FolderError, KinfolkError, WeightsError
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
 from tiny_pairs import MARIANS, VARIANTS, our_transformer, their_marian
 
 SHARED, POSITIONS = "model.shared.weight", "model.encoder.embed_positions.weight"

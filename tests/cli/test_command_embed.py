@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kinfolk.api.loaded import load
 from kinfolk.cli.embed import parse_layers
-from kinfolk.jobs.loaded import load
 from surroundings import Command
 
 TEXTS = ["Snow falls.", "", "  ", "Bread rises because yeast feeds on sugars."]

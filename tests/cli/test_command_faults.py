@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
-from kinfolk.jobs.loaded import Encoder
 from kinfolk.models.model import Model
 from kinfolk.models.registry import family
 from kinfolk.text.learn import learn

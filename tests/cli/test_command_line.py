@@ -70,7 +70,7 @@ def test_an_interrupt_is_exit_code_130(command: Command, monkeypatch: pytest.Mon
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kinfolk.jobs.find.find_model", interrupt)
+    monkeypatch.setattr("kinfolk.api.find.find_model", interrupt)
     assert command("tokenize", "--model", "demo", "a").code == 130
 
 
@@ -88,7 +88,7 @@ def test_a_reader_that_leaves_early_is_no_fault(minilm: Path) -> None:
 def test_warnings_of_libraries_stay_away_and_ours_are_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kinfolk.jobs.windows import CutWarning
+    from kinfolk.tasks.windows import CutWarning
 
     def warn(arguments: object) -> int:
         warnings.warn("a library's", FutureWarning, stacklevel=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.jobs.loaded import load
+from kinfolk.api.loaded import load
 from surroundings import Command
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.jobs.loaded import load_encoder, load_translator
+from kinfolk.api.loaded import load_encoder, load_translator
 from small_pairs import pairs, write_pairs
 from surroundings import Command
 
-SMALL = ["--vocabulary", "45", "--lanes", "4", "--steps", "2", "--evaluations", "1", "--device", "cpu"]
+SMALL = ["--vocabulary-size", "45", "--batch-size", "4", "--steps", "2", "--evaluations", "1", "--device", "cpu"]
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_path: Path) -> None:
-    sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary", "35"]
+    sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary-size", "35"]
     ended = command("pretrain", "gru", "--corpus", corpus, *SMALL, *sizes, "--output", tmp_path / "lm")
     assert ended.code == 0
     assert "vocabulary  Unigram, 35 tokens" in ended.err
@@ -44,7 +44,16 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
 ) -> None:
     assert command("pretrain", "lstm", "--corpus", corpus, *SMALL, "--output", tmp_path / "lm").code == 0
     start = ["train-translator", "--kind", "seq2seq", "--init-decoder", tmp_path / "lm", "--output", tmp_path / "run"]
-    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 30), "--steps", "1", "--device", "cpu", "--vocabulary", "40"]
+    data = [
+        "--pairs",
+        write_pairs(tmp_path / "train.tsv", 30),
+        "--steps",
+        "1",
+        "--device",
+        "cpu",
+        "--vocabulary-size",
+        "40",
+    ]
     ended = command(*start, *data)
     assert ended.code == 0, ended.err
     assert "of them from a language model" in ended.err
@@ -56,9 +65,9 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
 def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
     run = ["pretrain", "lstm", "--corpus", corpus, "--output", tmp_path / "lm"]
     for arguments, told in (
-        ([*run, "--vocabulary", "90000"], "not vocabulary=90000; ask for fewer"),
+        ([*run, "--vocabulary-size", "90000"], "not vocabulary_size=90000; ask for fewer"),
         ([*run, "--size", "huge"], "choose one of small, medium, large"),
-        ([*run, "--vocabulary", "45", "--set", "width"], "name=value"),
+        ([*run, "--vocabulary-size", "45", "--set", "width"], "name=value"),
         (["pretrain", "lsmt", *run[2:]], 'did you mean "lstm"'),
         (["generate", "--model", tiny_bert, "a"], "does not guess the next token"),
         (["generate", "--model", tiny_bert, "a", "--beam", "3", "--temperature", "2"], "a beam draws nothing"),

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from kinfolk.api import translation_run
+from kinfolk.api.loaded import load_translator
 from kinfolk.files import read_object
-from kinfolk.jobs import translation_run
-from kinfolk.jobs.loaded import load_translator
-from kinfolk.training.entries import best_entry
+from kinfolk.training.log import best_entry
 from small_pairs import pairs, write_pairs
 from surroundings import Command
 
@@ -34,7 +34,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) -> None:
     sampling = ["--scheduled-sampling", "1", "--sampling-schedule", "constant", "--sampling-way", "steps"]
-    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--vocabulary", "40", "--device", "cpu"]
+    data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--vocabulary-size", "40", "--device", "cpu"]
     assert command("train-translator", *data, *SMALL, *sampling, "--output", tmp_path / "free").code == 0
     assert command("train-translator", *data, *SMALL, "--output", tmp_path / "forced").code == 0
     told = read_object(tmp_path / "free" / "run.json")["task"]["sampling"]
@@ -43,7 +43,7 @@ def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) 
 
 
 def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, tmp_path: Path) -> None:
-    words = ["--vocabulary", "12", "--separate", "--vocabulary-kind", "words"]
+    words = ["--vocabulary-size", "12", "--separate", "--vocabulary-kind", "words"]
     ended = command(
         "train-translator", "--pairs", table, "--columns", "en, xx", *SMALL, *words, "--output", tmp_path / "run"
     )
@@ -60,7 +60,7 @@ def test_figures_of_some_dev_pairs_are_told_as_such(
 ) -> None:
     monkeypatch.setattr(translation_run, "MEASURED", 5)
     data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--dev", write_pairs(tmp_path / "dev.tsv", 20, seed=1)]
-    ended = command("train-translator", *data, *SMALL, "--vocabulary", "40", "--output", tmp_path / "run")
+    ended = command("train-translator", *data, *SMALL, "--vocabulary-size", "40", "--output", tmp_path / "run")
     assert ended.out.startswith("on 5 of 20 dev pairs")
     assert "loss on all of them" in ended.out
     (line,) = (line for line in ended.err.splitlines() if "step 2 of 2" in line)
@@ -97,8 +97,8 @@ def test_settings_of_the_model_may_be_given_one_by_one(command: Command, table: 
     run = ["train-translator", "--output", tmp_path / "run", "--pairs", table, "--columns", "en,xx", "--steps", "1"]
     twice = command(*run, "--set", "dropout=0.3", "--set", "norm=pre,dropout=0.1")
     assert (twice.code, "dropout is given twice" in twice.err) == (2, True)
-    unsaid = command(*run, "--set", "nonsense", "--set", "norm=pre")
-    assert (unsaid.code, "write name=value" in unsaid.err) == (2, True)
+    hf_defaults = command(*run, "--set", "nonsense", "--set", "norm=pre")
+    assert (hf_defaults.code, "write name=value" in hf_defaults.err) == (2, True)
     small = ("width=16", "hidden=16,layers=1")
     ended = command(*run, "--kind", "seq2seq", *(word for given in small for word in ("--set", given)))
     assert ended.code == 0, ended.err

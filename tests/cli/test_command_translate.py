@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.jobs.loaded import load_translator
+from kinfolk.api.loaded import load_translator
 from small_pairs import pairs, translated, write_pairs
 from surroundings import Command
 
@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 def test_training_tells_what_it_does_and_keeps_a_model(
     command: Command, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    options = ["--kind", "attention", "--set", SET, "--vocabulary", "40", "--steps", "4", "--evaluations", "2"]
+    options = ["--kind", "attention", "--set", SET, "--vocabulary-size", "40", "--steps", "4", "--evaluations", "2"]
     data = ["--source", files[0], "--target", files[1], "--dev", write_pairs(tmp_path / "dev.tsv", 10, seed=1)]
     ended = command("train-translator", *data, *options, "--output", tmp_path / "run", "--device", "cpu")
     assert ended.code == 0
@@ -145,7 +145,7 @@ def test_a_folder_and_a_preset_are_described(command: Command, small_translator:
 def test_numbers_go_on_from_chunk_to_chunk(
     command: Command, small_translator: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinfolk.jobs.translate.CHUNK_TEXTS", 2)
+    monkeypatch.setattr("kinfolk.api.translate.CHUNK_TEXTS", 2)
     (tmp_path / "in.txt").write_text("salt\nmoon\nstar\nsalt moon\nmoon\n")
     ended = command("translate", "--model", small_translator, "--input", tmp_path / "in.txt", "--best", "2")
     assert [line.split("\t")[0] for line in ended.out.splitlines()] == [str(n) for n in range(1, 6) for _ in range(2)]

@@ -14,12 +14,24 @@ import pytest
 
 import kinfolk
 from kinfolk.cli import finetune
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.settings import TrainSettings
 from surroundings import Command
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
-FAST = ("--epochs", "8", "--batch-size", "8", "--rate", "0.003", "--evaluations", "2", "--device", "cpu", "--json")
+FAST = (
+    "--epochs",
+    "8",
+    "--batch-size",
+    "8",
+    "--learning-rate",
+    "0.003",
+    "--evaluations",
+    "2",
+    "--device",
+    "cpu",
+    "--json",
+)
 
 
 def rows(count: int = 120) -> list[dict[str, Any]]:
@@ -166,14 +178,25 @@ def test_what_is_read_and_what_is_not_is_told(tiny_bert: Path, command: Command,
         ("--frozen", "linear", "--layers", "last"),
         ("--frozen", "logistic"),
         ("--frozen", "bilstm", "--epochs", "4"),
-        ("--steps", "40", "--rate", "0.003", "--evaluate-every", "15"),
-        ("--minutes", "0.04", "--rate", "0.003"),
-        ("--accumulate", "2", "--rate", "0.003", "--epochs", "10", "--batch-size", "8"),
-        ("--patience", "1", "--evaluations", "6", "--rate", "0.003", "--epochs", "8"),
-        ("--average", "0.3", "--rate", "0.003", "--epochs", "6", "--tensorboard"),
-        ("--thaw", "0.5", "--layer-decay", "0.9", "--weight-decay", "0", "--clip", "2", "--rate", "0.003"),
-        ("--seeds", "2", "--rate", "0.003", "--batch-tokens", "100"),
-        ("--dropout", "0", "--rate", "0.003"),
+        ("--steps", "40", "--learning-rate", "0.003", "--evaluate-every", "15"),
+        ("--minutes", "0.04", "--learning-rate", "0.003"),
+        ("--gradient-accumulation", "2", "--learning-rate", "0.003", "--epochs", "10", "--batch-size", "8"),
+        ("--patience", "1", "--evaluations", "6", "--learning-rate", "0.003", "--epochs", "8"),
+        ("--weight-averaging", "0.3", "--learning-rate", "0.003", "--epochs", "6", "--tensorboard"),
+        (
+            "--gradual-unfreezing",
+            "0.5",
+            "--layer-decay",
+            "0.9",
+            "--weight-decay",
+            "0",
+            "--max-grad-norm",
+            "2",
+            "--learning-rate",
+            "0.003",
+        ),
+        ("--seeds", "2", "--learning-rate", "0.003", "--batch-tokens", "100"),
+        ("--dropout", "0", "--learning-rate", "0.003"),
     ],
     ids=" ".join,
 )
@@ -203,7 +226,7 @@ def test_options_are_heard(
         (("--layers", "last"), "say frozen as well"),
         (("--frozen", "logistic", "--epochs", "3"), "solved, not trained, so epochs would have no meaning"),
         (("--frozen", "logistic", "--layers", "mix"), "cannot learn a mix"),
-        (("--frozen", "linear", "--thaw", "0.5"), "no layer of a frozen encoder learns"),
+        (("--frozen", "linear", "--gradual-unfreezing", "0.5"), "no layer of a frozen encoder learns"),
         (("--frozen", "linear", "--crf"), "random field in its head"),
         (("--dropout", "1.5"), "dropout=1.5 is not a number from 0 up to 1"),
         (("--frozen", "linear", "--dropout", "0"), "a frozen one does not learn"),
@@ -211,9 +234,9 @@ def test_options_are_heard(
         (("--batch-tokens", "0"), "batch_tokens=0 is not a whole number of 1 or more"),
         (("--class-weights", "salty=-1"), "the class weight of salty=-1.0 must be above 0"),
         (("--class-weights", "salty=nan"), "the class weight of salty=nan must be above 0"),
-        (("--clip", "-1"), "clip=-1.0 must be above 0"),
+        (("--max-grad-norm", "-1"), "max_grad_norm=-1.0 must be above 0"),
         (("--seed", str(2**64)), "seed=18446744073709551616 must be at most"),
-        (("--rate", "inf"), "rate=inf must be above 0"),
+        (("--learning-rate", "inf"), "rate=inf must be above 0"),
         (("--weight-decay", "inf"), "weight_decay=inf must be 0 or more"),
         (("--epochs", "3", "--steps", "3"), "epochs and steps each say how long to train"),
         (("--epochs", "3", "--minutes", "1"), "epochs and minutes each say how long to train"),
@@ -289,8 +312,8 @@ def test_numbers_that_are_learned_as_classes_are_told(tiny_bert: Path, command: 
 
 def test_the_command_and_the_function_have_the_same_options() -> None:
     """What one can say, the other can; only where they speak do they differ."""
-    function = set(inspect.signature(kinfolk.finetune).parameters) - {"settings", "watcher", "report", "training"}
-    trainer = {item.name for kind in (TrainSettings, OptimiserSettings) for item in dataclasses.fields(kind)}
-    trainer -= {"optimiser", "betas", "epsilon"}
+    function = set(inspect.signature(kinfolk.finetune).parameters) - {"settings", "callbacks", "report", "training"}
+    trainer = {item.name for kind in (TrainSettings, OptimizerSettings) for item in dataclasses.fields(kind)}
+    trainer -= {"optimizer", "betas", "epsilon"}
     command = set(inspect.signature(finetune.finetune).parameters) - {"context", "json"}
     assert command == function | trainer

@@ -14,8 +14,8 @@ from torch.nn.functional import normalize
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.models.model import Family, Model
-from kinfolk.parts.tokens import pack
-from kinfolk.parts.trace import Trace
+from kinfolk.nn.packed import pack
+from kinfolk.nn.trace import Trace
 from tiny import ragged
 
 LENGTHS = st.lists(some_lengths, min_size=1, max_size=9)

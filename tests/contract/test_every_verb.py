@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 from relatives import every_encoder, tiny_model
 
+from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
 from kinfolk.errors import MissingHeadError
-from kinfolk.jobs.loaded import Encoder
 from kinfolk.models.model import Family, with_fresh_head
 from kinfolk.models.registry import families
 from kinfolk.text.learn import learn

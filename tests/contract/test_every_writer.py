@@ -14,8 +14,8 @@ from torch.nn.functional import normalize
 
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.models.text_to_text import TextToText
-from kinfolk.parts.tokens import pack
-from kinfolk.parts.trace import PairTrace
+from kinfolk.nn.packed import pack
+from kinfolk.nn.trace import PairTrace
 from tiny import ragged
 
 Ids = list[list[int]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinfolk.data.batching import StepPlan, token_batches
+from kinfolk.data.batching import BatchSampler, token_batches
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=60)
 few = settings(deadline=None, derandomize=True, max_examples=60)
@@ -25,7 +25,7 @@ def test_every_sequence_is_in_one_batch_and_no_batch_is_over_the_budget(lengths:
 def test_an_epoch_holds_everything_once_in_batches_that_fit(
     lengths: list[int], seed: int, size: int, tokens: int | None
 ) -> None:
-    plan = StepPlan(lengths, seed, size, tokens)
+    plan = BatchSampler(lengths, seed, size, tokens)
     steps = plan.steps(1)
     batches = [plan.batch(step) for step in range(steps)]
     assert sorted(number for batch in batches for number in batch) == list(range(len(lengths)))
@@ -38,16 +38,16 @@ def test_an_epoch_holds_everything_once_in_batches_that_fit(
 @few
 @given(lengths=LENGTHS, seed=st.integers(0, 5), size=st.integers(1, 9))
 def test_a_batch_depends_on_seed_and_step_alone(lengths: list[int], seed: int, size: int) -> None:
-    forwards, backwards = (StepPlan(lengths, seed, size, None) for _ in range(2))
+    forwards, backwards = (BatchSampler(lengths, seed, size, None) for _ in range(2))
     steps = range(2 * forwards.steps(1))
     assert [forwards.batch(step) for step in steps] == [backwards.batch(step) for step in reversed(steps)][::-1]
 
 
 def test_epochs_differ_seeds_differ_and_neighbours_are_alike_in_length() -> None:
     lengths = [number % 40 + 1 for number in range(4000)]
-    plan = StepPlan(lengths, 0, 20, None)
+    plan = BatchSampler(lengths, 0, 20, None)
     steps = plan.steps(1)
     assert plan.batch(0) != plan.batch(steps)
-    assert plan.batch(0) != StepPlan(lengths, 1, 20, None).batch(0)
+    assert plan.batch(0) != BatchSampler(lengths, 1, 20, None).batch(0)
     spread = [max(lengths[n] for n in plan.batch(s)) - min(lengths[n] for n in plan.batch(s)) for s in range(steps)]
     assert sum(spread) / steps < 5  # of 39, were they shuffled

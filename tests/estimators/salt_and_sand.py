@@ -33,4 +33,4 @@ def regressor(model: Path, **changes: Any) -> TextRegressor:
 
 def settings(model: Path) -> dict[str, Any]:
     """Few, large steps. Eight epochs learn the texts."""
-    return {"model": model, "epochs": 1, "batch_size": 8, "rate": 1e-3, "device": "cpu"}
+    return {"model": model, "epochs": 1, "batch_size": 8, "learning_rate": 1e-3, "device": "cpu"}

@@ -15,10 +15,10 @@ from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from kinfolk.errors import InputError, KinfolkError
-from kinfolk.jobs.text_task import FormWarning
 from kinfolk.sklearn.inputs import texts_of
 from kinfolk.sklearn.labels import LISTS, ONE, TABLE, read_labels
 from kinfolk.sklearn.regressor import numbers_of
+from kinfolk.tasks.text import FormWarning
 
 TEXTS, LABELS = texts(24)
 PAIRS = [(first, second) for first, second in zip(TEXTS, reversed(TEXTS), strict=True)]

@@ -60,7 +60,7 @@ def test_they_are_what_scikit_learn_takes_them_for() -> None:
 
 
 def test_a_classifier_learns(tiny_bert: Path) -> None:
-    model = classifier(tiny_bert, epochs=10, rate=3e-3).fit(*texts(96))
+    model = classifier(tiny_bert, epochs=10, learning_rate=3e-3).fit(*texts(96))
     assert model.score(*texts(seed=1)) > 0.9
     assert model.validation_metrics_["accuracy"] > 0.7
     chances = model.predict_proba(TEXTS)
@@ -99,7 +99,7 @@ def test_a_search_over_two_parameters_loads_the_model_once(tiny_bert: Path) -> N
     from kinfolk.sklearn.models import _load_once
 
     forget_models()
-    choices = {"textclassifier__rate": np.array([1e-4, 1e-3]), "textclassifier__batch_size": [16, 24]}
+    choices = {"textclassifier__learning_rate": np.array([1e-4, 1e-3]), "textclassifier__batch_size": [16, 24]}
     pipeline = make_pipeline(FunctionTransformer(), classifier(tiny_bert, validation_fraction=0))
     search = GridSearchCV(pipeline, choices, cv=2, error_score="raise").fit(TEXTS[:24], LABELS[:24])
     assert len(search.cv_results_["params"]) == 4
@@ -172,7 +172,7 @@ def test_fit_is_quiet_unless_asked_and_leaves_nothing_behind(
         ({"epochs": 0}, "epochs=0.0 must be above 0"),
         ({"epochs": "3"}, "epochs='3' is not a number"),
         ({"batch_size": 2.5}, "batch_size=2.5 is not a whole number"),
-        ({"rate": float("nan")}, "rate=nan is not a number"),
+        ({"learning_rate": float("nan")}, "learning_rate=nan is not a number"),
         ({"schedule": "linaer"}, 'did you mean "linear"'),
         ({"validation_fraction": 1.0}, "validation_fraction=1.0 is not a share"),
         ({"random_state": "seven"}, "random_state: 'seven' cannot be used"),

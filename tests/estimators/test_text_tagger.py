@@ -24,7 +24,9 @@ NEW_WORDS, NEW_TAGS = ([list(getattr(each, name)) for each in sentences(40, seed
 
 def tagger(model: Path, **changes: Any) -> TextTagger:
     """Few, large steps. Eight epochs learn the tags."""
-    return TextTagger(**({"model": model, "epochs": 1, "batch_size": 8, "rate": 6e-3, "device": "cpu"} | changes))
+    return TextTagger(
+        **({"model": model, "epochs": 1, "batch_size": 8, "learning_rate": 6e-3, "device": "cpu"} | changes)
+    )
 
 
 @pytest.mark.parametrize("crf", [False, True], ids=["words", "paths"])

@@ -9,8 +9,8 @@ import torch
 
 from kinfolk.models.model import Family, Model, count_parameters
 from kinfolk.models.registry import family
-from kinfolk.parts.heads import TextHead
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.heads import TextHead
+from kinfolk.nn.packed import pack
 from tiny import randomise
 
 SIZES = {"vocabulary_size": 20, "width": 8, "layers": 2, "heads": 2, "inner_width": 12, "positions": 12}

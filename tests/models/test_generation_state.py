@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
 from tiny import close
 from tiny_pairs import SOURCES, VARIANTS, our_transformer, rows, stepped
 

@@ -15,8 +15,8 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.registry import text_to_text
 from kinfolk.models.text_to_text import fresh
-from kinfolk.parts.tokens import Tokens, pack
-from kinfolk.parts.trace import PairTrace
+from kinfolk.nn.packed import Tokens, pack
+from kinfolk.nn.trace import PairTrace
 from tiny import close
 from tiny_pairs import MARIANS, SOURCES, both_marians, pairs, rows, stepped, their_marian
 
@@ -123,7 +123,7 @@ def test_our_greedy_choices_equal_the_reference_s(tmp_path: Path) -> None:
 
 def test_a_setting_left_out_means_what_it_means_to_the_reference() -> None:
     theirs = transformers.MarianConfig().to_dict()
-    assert MarianConfig.from_public({}, "here") == MarianConfig.from_public(theirs, "here")
+    assert MarianConfig.from_hf({}, "here") == MarianConfig.from_hf(theirs, "here")
 
 
 def test_public_settings_survive_the_way_there_and_back() -> None:
@@ -131,9 +131,9 @@ def test_public_settings_survive_the_way_there_and_back() -> None:
         MarianConfig(),
         MarianConfig(shared_tables=False, target_vocabulary_size=60_000, activation="relu", inner_dropout=0.2),
     ):
-        theirs = transformers.MarianConfig(**config.to_public())
+        theirs = transformers.MarianConfig(**config.to_hf())
         assert (theirs.decoder_ffn_dim, theirs.decoder_attention_heads) == (2048, 8)
-        assert MarianConfig.from_public(theirs.to_dict(), "here") == config
+        assert MarianConfig.from_hf(theirs.to_dict(), "here") == config
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_public_settings_survive_the_way_there_and_back() -> None:
 )
 def test_a_public_setting_we_cannot_follow_is_refused(public: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        MarianConfig.from_public(public, "here")
+        MarianConfig.from_hf(public, "here")
 
 
 def test_what_marian_does_not_have_is_refused() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinfolk.parts.tokens import Layout
-from kinfolk.parts.trace import Trace
+from kinfolk.nn.packed import Layout
+from kinfolk.nn.trace import Trace
 from tiny import CASES, LENGTHS, batch_for, both, close, has_segments, one_by_one, ragged
 
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "swish", "tanh"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.objectives.choose import Choose, Options
-from kinfolk.objectives.objective import Item
+from kinfolk.objectives.multiple_choice import Choose, Options
+from kinfolk.objectives.objective import Sample
 from tiny import CASES, both, close, ragged
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ def test_scores_and_loss_of_ragged_options_equal_the_reference(case: str, tmp_pa
         scores.append(said.logits[0])
         losses.append(said.loss)
         target = Options(lengths, tuple(range(len(lengths))), (1.0,) * len(lengths), answer)
-        items.append(Item([*chain(*ids)], [*chain(*segments)], target, number))
+        items.append(Sample([*chain(*ids)], [*chain(*segments)], target, number))
     objective = Choose(ours.config.segments)
     prepared = objective.prepare(items, CPU)
     with torch.no_grad():

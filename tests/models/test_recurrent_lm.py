@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from kinfolk.errors import ConfigError
-from kinfolk.generate.sampling import Sampling, sample
-from kinfolk.generate.search import beam, greedy
-from kinfolk.generate.writing import Request, Rules
+from kinfolk.generation.constraints import DecodingConstraints, Request
+from kinfolk.generation.sampling import Sampling, sample
+from kinfolk.generation.search import beam, greedy
 from kinfolk.models.model import Model, with_fresh_head
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
 from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, as_language_model, fresh_lm, fresh_reader
 from kinfolk.models.seq2seq import start_decoder_from
-from kinfolk.objectives.objective import Item
-from kinfolk.objectives.tasks import Classify, Tag
-from kinfolk.parts.deck_gru import KINDS
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.gru import KINDS
+from kinfolk.nn.packed import pack
+from kinfolk.objectives.objective import Sample
+from kinfolk.objectives.supervised import Classify, Tag
 from tiny import close, randomise
 from tiny_pairs import rows
 from tiny_recurrent import our_lm, our_seq2seq
@@ -56,7 +56,10 @@ def test_writing_does_not_depend_on_the_batch(kind: str) -> None:
 
     def ask(chosen: list[list[int]]) -> Request:
         return Request(
-            pack([row[:-1] for row in chosen]), [(row or [0])[-1] for row in chosen], [6] * len(chosen), Rules(0)
+            pack([row[:-1] for row in chosen]),
+            [(row or [0])[-1] for row in chosen],
+            [6] * len(chosen),
+            DecodingConstraints(0),
         )
 
     together = [greedy(model, ask(beginnings)), [texts[0] for texts in beam(model, ask(beginnings))]]
@@ -83,9 +86,13 @@ def test_a_fresh_model_is_seeded_and_every_weight_has_a_depth() -> None:
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
     assert not first["decoder.table.weight"].equal(third["decoder.table.weight"])
     for kind, parts in {"lstm": "cells.weight_hh_l1", "deck_gru": "cells.1.gates.weight"}.items():
-        depths = our_lm(kind=kind, tied=False).depths()
-        assert depths[f"decoder.stack.{parts}"] == 2
-        assert (depths["decoder.table.weight"], depths["decoder.output.weight"], depths["decoder.output_bias"]) == (
+        layer_ids = our_lm(kind=kind, tied=False).layer_ids()
+        assert layer_ids[f"decoder.stack.{parts}"] == 2
+        assert (
+            layer_ids["decoder.table.weight"],
+            layer_ids["decoder.output.weight"],
+            layer_ids["decoder.output_bias"],
+        ) == (
             0,
             3,
             3,
@@ -144,10 +151,10 @@ def test_a_classifier_reads_final_states_and_a_tagger_every_token(kind: str, bid
         close(model.hidden_for("classify", tokens), hidden)
         close(model.scores("classify", tokens, hidden), model.heads["classify"].output(last))
         assert model.scores("tag", tokens, hidden).shape == (10, 3)
-    assert model.depths()["heads.classify.output.bias"] == 3
+    assert model.layer_ids()["heads.classify.output.bias"] == 3
     second = "cells.2.inputs.bias" if kind == "deck_gru" and bidirectional else "cells.1.inputs.bias"
     name = second if kind == "deck_gru" else "cells.weight_hh_l1"
-    assert (model.depths()[f"body.stack.{name}"], model.depths()["body.table.weight"]) == (2, 0)
+    assert (model.layer_ids()[f"body.stack.{name}"], model.layer_ids()["body.table.weight"]) == (2, 0)
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])
@@ -155,15 +162,15 @@ def test_a_reader_learns_under_the_losses_of_every_other_model(task: str) -> Non
     config = RecurrentLmConfig.make(**READER | {"dropout": 0.0, "bidirectional": True})
     model, _ = with_fresh_head(fresh_reader(config), task, 3)
     targets: list[Any] = [0, 1, 2] if task == "classify" else [[number % 3 for number in row] for row in rows(LENGTHS)]
-    items = [Item(row, [], target, 0) for row, target in zip(rows(LENGTHS), targets, strict=True)]
+    items = [Sample(row, [], target, 0) for row, target in zip(rows(LENGTHS), targets, strict=True)]
     objective: Any = Classify(1) if task == "classify" else Tag(1)
     prepared = objective.prepare(items, torch.device("cpu"))
-    optimiser, losses = torch.optim.Adam(model.parameters(), 0.02), []
+    optimizer, losses = torch.optim.Adam(model.parameters(), 0.02), []
     for _ in range(40):
         loss = objective.loss(model, prepared)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0] / 5
 

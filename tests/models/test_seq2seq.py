@@ -11,17 +11,17 @@ import torch.nn.functional as F
 from torch import nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.generate.search import greedy
-from kinfolk.generate.writing import Request, Rules
+from kinfolk.generation.constraints import DecodingConstraints, Request
+from kinfolk.generation.search import greedy
 from kinfolk.models.attention_seq2seq import AttentionConfig
 from kinfolk.models.registry import text_to_text, text_to_text_preset
 from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from kinfolk.models.text_to_text import count_text_to_text, fresh
-from kinfolk.objectives.translation import Translation, pair_item
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
+from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
-from kinfolk.training.learner import Learner
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
+from kinfolk.training.step import TrainStep
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, pairs, rows, stepped
 from tiny_recurrent import SIZES, VARIANTS, our_seq2seq
@@ -68,7 +68,7 @@ def test_the_loss_equals_a_loop_of_steps(variant: str) -> None:
     for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
         scores = stepped(model, pack([source]), torch.tensor([[1, *target[:-1]]]))[0]  # type: ignore[arg-type]
         expected = F.cross_entropy(scores, torch.tensor(target), reduction="sum")
-        prepared = objective.prepare([pair_item(source, target, number)], CPU)
+        prepared = objective.prepare([pair_sample(source, target, number)], CPU)
         close(objective.loss(model, prepared).detach(), expected)
 
 
@@ -86,13 +86,13 @@ def test_every_weight_learns_and_stands_at_a_depth(variant: str) -> None:
     model, (source, target) = our_seq2seq(**VARIANTS[variant]).train(), pairs()
     model.scores(model(source, target)).square().mean().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
-    depths = model.depths()
-    assert depths.keys() == dict(model.named_parameters()).keys()
-    assert {depth for name, depth in depths.items() if name.startswith("encoder.")} == {1, 2}
-    assert {depth for name, depth in depths.items() if name.startswith("decoder.stack.")} == {3, 4}
-    assert {depth for name, depth in depths.items() if name.startswith("bridge.")} <= {2}
-    assert {depth for name, depth in depths.items() if name.startswith(("look_back.", "decoder.output"))} == {5}
-    assert depths["decoder.table.weight"] == depths.get("source_table.weight", 0) == 0
+    layer_ids = model.layer_ids()
+    assert layer_ids.keys() == dict(model.named_parameters()).keys()
+    assert {depth for name, depth in layer_ids.items() if name.startswith("encoder.")} == {1, 2}
+    assert {depth for name, depth in layer_ids.items() if name.startswith("decoder.stack.")} == {3, 4}
+    assert {depth for name, depth in layer_ids.items() if name.startswith("bridge.")} <= {2}
+    assert {depth for name, depth in layer_ids.items() if name.startswith(("look_back.", "decoder.output"))} == {5}
+    assert layer_ids["decoder.table.weight"] == layer_ids.get("source_table.weight", 0) == 0
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -105,12 +105,12 @@ def test_a_fresh_model_learns_pairs_by_heart_and_writes_them(name: str) -> None:
     assert first["encoder.cells.bias_ih_l0"].tolist() == [0.0] * 24 + [1.0] * 24 + [0.0] * 48  # forget gates are open
     model = fresh(family, config)
     assert isinstance(model, Seq2Seq)
-    items = [pair_item(source, target, 0) for source, target in PAIRS]
-    settings = OptimiserSettings(rate=2e-2, weight_decay=0.0)
-    learner = Learner(model, Translation(start_id=1), settings, clip=1.0, world=world())
+    items = [pair_sample(source, target, 0) for source, target in PAIRS]
+    settings = OptimizerSettings(learning_rate=2e-2, weight_decay=0.0)
+    learner = TrainStep(model, Translation(start_id=1), settings, max_grad_norm=1.0, world=world())
     for _ in range(40):
         learner.step([items], factor=1.0)
-    request = Request(pack([source for source, _ in PAIRS]), 1, [5] * 3, Rules(end=2))
+    request = Request(pack([source for source, _ in PAIRS]), 1, [5] * 3, DecodingConstraints(end=2))
     assert [text.ids for text in greedy(model.eval(), request)] == [target[:-1] for _, target in PAIRS]
 
 

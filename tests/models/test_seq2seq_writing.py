@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.generate.search import Beam, beam, greedy
-from kinfolk.generate.writing import Request, Rules
-from kinfolk.parts.tokens import Tokens, pack
-from kinfolk.parts.trace import PairTrace
+from kinfolk.generation.constraints import DecodingConstraints, Request
+from kinfolk.generation.search import Beam, beam, greedy
+from kinfolk.nn.packed import Tokens, pack
+from kinfolk.nn.trace import PairTrace
 from tiny import close
 from tiny_pairs import SOURCES, rows, stepped
 from tiny_recurrent import LOOKING, VARIANTS, our_seq2seq
@@ -53,7 +53,7 @@ def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
     model, sources = our_seq2seq(**VARIANTS[variant]), [*rows((1, 7, 3, 12)), []]
 
     def ask(chosen: list[list[int]]) -> Request:
-        return Request(pack(chosen), 1, [8] * len(chosen), Rules(end=2, never=(0,)))
+        return Request(pack(chosen), 1, [8] * len(chosen), DecodingConstraints(end=2, never=(0,)))
 
     together, firsts = beam(model, ask(sources), Beam(3, best=2)), greedy(model, ask(sources))
     for number, row in enumerate(sources):

@@ -9,7 +9,7 @@ import transformers
 
 from kinfolk.errors import ConfigError, InputError
 from kinfolk.models.bert import BertConfig
-from kinfolk.models.model import Family, Model, initialise
+from kinfolk.models.model import Family, Model, initialize
 from kinfolk.models.registry import families, family, preset
 
 PUBLIC = [family for family in families() if not family.name.startswith("kinfolk")]  # the reference knows them
@@ -19,22 +19,22 @@ every_family = pytest.mark.parametrize("family", PUBLIC, ids=lambda family: fami
 @every_family
 def test_public_settings_survive_the_way_there_and_back(family: Family) -> None:
     for published in family.presets.values():
-        public = published.config.to_public()
-        assert family.config.from_public(public, "here") == published.config
+        public = published.config.to_hf()
+        assert family.config.from_hf(public, "here") == published.config
 
 
 @every_family
 def test_the_reference_reads_the_settings_we_write(family: Family) -> None:
     config = family.config.make(width=24, heads=3, layers=5, inner_width=32, vocabulary_size=50, activation="relu")
-    theirs = transformers.AutoConfig.for_model(family.name, **config.to_public())
+    theirs = transformers.AutoConfig.for_model(family.name, **config.to_hf())
     assert (theirs.hidden_size, theirs.num_attention_heads, theirs.num_hidden_layers) == (24, 3, 5)
-    assert family.config.from_public(theirs.to_dict(), "here") == config
+    assert family.config.from_hf(theirs.to_dict(), "here") == config
 
 
 @every_family
 def test_a_setting_left_out_means_what_it_means_to_the_reference(family: Family) -> None:
     theirs = transformers.AutoConfig.for_model(family.name).to_dict()
-    assert family.config.from_public({}, "here") == family.config.from_public(theirs, "here")
+    assert family.config.from_hf({}, "here") == family.config.from_hf(theirs, "here")
 
 
 @every_family
@@ -43,7 +43,7 @@ def test_a_misspelt_setting_is_refused_with_the_nearest_name(family: Family) -> 
         family.config.make(vocabulary_sise=3)
     theirs = family.config.hf_names["vocabulary_size"]
     with pytest.raises(ConfigError, match=f'unknown setting "{theirs}s"; did you mean "{theirs}"'):
-        family.config.from_public({f"{theirs}s": 3}, "here")
+        family.config.from_hf({f"{theirs}s": 3}, "here")
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_new_model_starts_as_the_paper_says_and_the_same_each_time() -> None:
     config = BertConfig.make(vocabulary_size=400, width=64, layers=2, heads=4, inner_width=128, positions=32)
     models = [Model(family("bert"), config, {"masked_lm": 0}, True, False) for _ in range(2)]
     for model in models:
-        initialise(model, 0.02, seed=3)
+        initialize(model, 0.02, seed=3)
     first, second = (model.state_dict() for model in models)
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
     for name, tensor in first.items():

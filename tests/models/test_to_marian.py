@@ -10,7 +10,7 @@ import torch
 from kinfolk.errors import ConfigError
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.to_marian import NEVER, to_marian
-from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.nn.packed import Tokens, pack
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, our_transformer, rows, stepped
 

@@ -14,12 +14,12 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.registry import text_to_text, text_to_text_preset
 from kinfolk.models.text_to_text import count_text_to_text, fresh
 from kinfolk.models.transformer import Transformer, TransformerConfig
-from kinfolk.objectives.translation import Translation, pair_item
-from kinfolk.parts.positions import sinusoids
-from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.nn.packed import Tokens, pack
+from kinfolk.nn.positions import sinusoids
+from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
-from kinfolk.training.learner import Learner
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
+from kinfolk.training.step import TrainStep
 from tiny import close
 from tiny_pairs import SIZES, SOURCES, TARGETS, VARIANTS, our_transformer, pairs, rows
 
@@ -117,9 +117,9 @@ def test_a_fresh_model_starts_as_it_should_and_the_same_each_time() -> None:
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
     assert not first["source_table.weight"].equal(third["source_table.weight"])
     assert 0.12 < float(first["source_table.weight"].std()) < 0.13  # 64 ** -0.5
-    for part, bound in {"attention.qkv": 6 / 256, "cross.queries": 6 / 256, "feed_forward.widen": 6 / 320}.items():
+    for part, plan in {"attention.qkv": 6 / 256, "cross.queries": 6 / 256, "feed_forward.widen": 6 / 320}.items():
         largest = float(first[f"decoder.blocks.1.{part}.weight"].abs().max())
-        assert 0.95 * math.sqrt(bound) < largest <= math.sqrt(bound)
+        assert 0.95 * math.sqrt(plan) < largest <= math.sqrt(plan)
     assert all(tensor.unique().tolist() == [0.0] for name, tensor in first.items() if name.endswith("bias"))
 
 
@@ -127,23 +127,23 @@ def test_every_weight_learns_and_stands_at_a_depth() -> None:
     model, (source, target) = our_transformer(norm="pre", shared_tables=False, output_bias=True).train(), pairs()
     model.scores(model(source, target)).square().mean().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
-    depths = model.depths()
-    assert depths.keys() == dict(model.named_parameters()).keys()
+    layer_ids = model.layer_ids()
+    assert layer_ids.keys() == dict(model.named_parameters()).keys()
     expected = {
         "source_table.weight": 0, "target_table.weight": 0, "encoder.blocks.1.attention.qkv.bias": 2,
         "encoder_norm.bias": 2, "decoder.blocks.0.cross.output.bias": 3, "decoder.blocks.2.cross_norm.bias": 5,
         "decoder_norm.bias": 6, "output_bias": 6,
     }  # fmt: skip
-    assert {name: depths[name] for name in expected} == expected
+    assert {name: layer_ids[name] for name in expected} == expected
 
 
 def test_a_small_model_learns_pairs_by_heart_and_writes_them() -> None:
     sizes = {"width": 32, "heads": 4, "inner_width": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
     model = fresh(text_to_text("kinfolk-transformer"), TransformerConfig.make(vocabulary_size=12, **sizes))
     assert isinstance(model, Transformer)
-    items = [pair_item(source, target, 0) for source, target in PAIRS]
-    settings = OptimiserSettings(rate=5e-3, weight_decay=0.0, betas=(0.9, 0.98))
-    learner = Learner(model, Translation(start_id=1), settings, clip=1.0, world=world())
+    items = [pair_sample(source, target, 0) for source, target in PAIRS]
+    settings = OptimizerSettings(learning_rate=5e-3, weight_decay=0.0, betas=(0.9, 0.98))
+    learner = TrainStep(model, Translation(start_id=1), settings, max_grad_norm=1.0, world=world())
     losses = [learner.step([items], factor=1.0) for _ in range(40)]
     assert losses[-1] < losses[0] / 2
     state, ids, written = model.eval().start(pack([source for source, _ in PAIRS]), 1), torch.tensor([1, 1, 1]), []

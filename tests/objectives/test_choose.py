@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.objectives.choose import Choose, Options
-from kinfolk.objectives.objective import Item, Scorer
-from kinfolk.parts.tokens import Tokens
+from kinfolk.nn.packed import Tokens
+from kinfolk.objectives.multiple_choice import Choose, Options
+from kinfolk.objectives.objective import Sample, Scorer
 
 CPU = torch.device("cpu")
 
@@ -26,11 +26,11 @@ class Known(Scorer):
         return self.said
 
 
-def item(lengths: tuple[int, ...], answer: int, row: int = 0) -> Item:
+def item(lengths: tuple[int, ...], answer: int, row: int = 0) -> Sample:
     """An item whose options are one sequence each."""
     ids = list(range(10, 10 + sum(lengths)))
     target = Options(lengths, tuple(range(len(lengths))), (1.0,) * len(lengths), answer)
-    return Item(ids, [0] * len(ids), target, row)
+    return Sample(ids, [0] * len(ids), target, row)
 
 
 def test_the_options_of_an_example_share_one_softmax_however_many_there_are() -> None:
@@ -53,7 +53,7 @@ def test_every_option_is_a_sequence_of_its_own() -> None:
 
 def test_an_option_in_windows_scores_their_weighted_mean() -> None:
     target = Options((2, 2, 1), (0, 0, 1), (0.75, 0.25, 1.0), 0)
-    task, prepared = Choose(1), Choose(1).prepare([Item([5, 6, 7, 8, 9], [0] * 5, target, 0)], CPU)
+    task, prepared = Choose(1), Choose(1).prepare([Sample([5, 6, 7, 8, 9], [0] * 5, target, 0)], CPU)
     assert task.scores(Known([4.0, 8.0, 1.0]), prepared).tolist() == [5.0, 1.0]
 
 

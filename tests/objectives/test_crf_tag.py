@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinfolk.nn.crf import PACE, Crf
+from kinfolk.nn.packed import Tokens
 from kinfolk.objectives.crf_tag import CrfTag
-from kinfolk.objectives.objective import Item
-from kinfolk.objectives.tasks import IGNORED, Tag
-from kinfolk.parts.crf import PACE, Crf
-from kinfolk.parts.tokens import Tokens
+from kinfolk.objectives.objective import Sample
+from kinfolk.objectives.supervised import IGNORED, Tag
 
 CPU = torch.device("cpu")
 
@@ -30,8 +30,8 @@ class Known:
         return self.said
 
 
-def items(*targets: list[int]) -> list[Item]:
-    return [Item([5] * len(target), [0] * len(target), target, row) for row, target in enumerate(targets)]
+def items(*targets: list[int]) -> list[Sample]:
+    return [Sample([5] * len(target), [0] * len(target), target, row) for row, target in enumerate(targets)]
 
 
 def test_the_chain_skips_tokens_without_a_tag() -> None:

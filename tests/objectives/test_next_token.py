@@ -1,4 +1,4 @@
-"""Lanes of one stream, carried state, and perplexity: every token is asked for once, with all that came before it."""
+"""Contiguous streams, carried state, and perplexity: every token is asked for once, with all that came before it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from kinfolk.errors import InputError
-from kinfolk.objectives.next_token import Lanes, NextToken, perplexity
-from kinfolk.parts.recurrent import CellState
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
+from kinfolk.nn.recurrent import CellState
+from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
 from tiny import close
 from tiny_recurrent import our_lm
 
@@ -27,7 +27,7 @@ def stream(length: int, seed: int = 0) -> list[int]:
 
 
 def test_two_lanes_of_nine_tokens_worked_by_hand() -> None:
-    lanes = Lanes(list(range(10, 19)), lanes=2, length=3)
+    lanes = ContiguousStreams(list(range(10, 19)), lanes=2, length=3)
     found = [[(item.ids, item.target, item.opens) for item in (lanes[n] for n in lanes.batch(k))] for k in range(3)]
     first = [([10, 11, 12], [11, 12, 13], True), ([14, 15, 16], [15, 16, 17], True)]
     assert found == [first, [([13], [14], False), ([17], [18], False)], first]
@@ -38,7 +38,7 @@ def test_two_lanes_of_nine_tokens_worked_by_hand() -> None:
 
 @pytest.mark.parametrize(("tokens", "lanes", "length"), [(2, 1, 5), (23, 4, 3), (22, 4, 5), (24, 5, 2), (101, 7, 10)])
 def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int, lanes: int, length: int) -> None:
-    plan, text = Lanes(np.arange(tokens), lanes, length), range(tokens)
+    plan, text = ContiguousStreams(np.arange(tokens), lanes, length), range(tokens)
     asked = [token for item in plan for token in item.target]
     assert sorted(asked) == list(text)[1:]
     for lane in range(lanes):
@@ -52,7 +52,7 @@ def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int,
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "deck_gru"])
 def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
     model, objective, tokens = our_lm(kind=kind), NextToken(), stream(24)
-    plan, total, count = Lanes(tokens, 4, 5), 0.0, 0.0
+    plan, total, count = ContiguousStreams(tokens, 4, 5), 0.0, 0.0
     state: CellState | None = None
     for step in range(plan.batches):
         prepared = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
@@ -69,7 +69,7 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
 
 
 def test_an_epoch_begins_with_nothing_remembered() -> None:
-    model, objective, plan = our_lm(), NextToken(), Lanes(stream(20), 2, 4)
+    model, objective, plan = our_lm(), NextToken(), ContiguousStreams(stream(20), 2, 4)
     prepared = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
     first, state = objective.carry(model, prepared, None)
     again, after = objective.carry(model, prepared, tuple(piece + 1 for piece in state))
@@ -80,7 +80,7 @@ def test_an_epoch_begins_with_nothing_remembered() -> None:
 
 
 def test_gradients_stop_at_the_border_of_a_batch() -> None:
-    model, objective, plan = our_lm(tied=False), NextToken(), Lanes(stream(9), 1, 4)
+    model, objective, plan = our_lm(tied=False), NextToken(), ContiguousStreams(stream(9), 1, 4)
     first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
     _, state = objective.carry(model, first, None)
     loss, _ = objective.carry(model, second, state)
@@ -108,6 +108,6 @@ def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() ->
 
 def test_a_stream_that_is_too_short_is_refused() -> None:
     with pytest.raises(InputError, match="3 tokens cannot be read in 3 lanes of 5 tokens a step"):
-        Lanes([1, 2, 3], lanes=3, length=5)
+        ContiguousStreams([1, 2, 3], lanes=3, length=5)
     with pytest.raises(InputError, match="1 tokens cannot be read"):
         perplexity(our_lm(), [1])

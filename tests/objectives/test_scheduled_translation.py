@@ -11,20 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.errors import InputError
-from kinfolk.objectives.objective import Paced
-from kinfolk.objectives.scheduled_translation import WAYS, SamplingPlan, ScheduledTranslation
-from kinfolk.objectives.translation import Translation, pair_item
-from kinfolk.parts.tokens import Tokens, pack
+from kinfolk.nn.packed import Tokens, pack
+from kinfolk.objectives.objective import Scheduled
+from kinfolk.objectives.scheduled_sampling import WAYS, SamplingSchedule, ScheduledTranslation
+from kinfolk.objectives.translation import Translation, pair_sample
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, our_transformer, rows
 from tiny_recurrent import VARIANTS, our_seq2seq
 
 CPU = torch.device("cpu")
 ITEMS = [
-    pair_item(source, target, number)
+    pair_sample(source, target, number)
     for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
 ]
-ALWAYS = ScheduledTranslation(1, smoothing=0.0, sampling=SamplingPlan(1.0, "constant"))
+ALWAYS = ScheduledTranslation(1, smoothing=0.0, sampling=SamplingSchedule(1.0, "constant"))
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
@@ -49,14 +49,14 @@ def free_running(model: Any, source: list[int], target: list[int]) -> Tensor:
 
 
 def test_the_chance_rises_over_the_run() -> None:
-    linear, curve = (ScheduledTranslation(1, sampling=SamplingPlan(0.8, way)) for way in ("linear", "sigmoid"))
+    linear, curve = (ScheduledTranslation(1, sampling=SamplingSchedule(0.8, way)) for way in ("linear", "sigmoid"))
     assert [linear.at(step, 4).chance for step in range(5)] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8])
     chances = [curve.at(step, 4).chance for step in range(5)]
     assert chances == sorted(chances)
     assert chances[2] == pytest.approx(0.4)
     assert chances[0] < 0.003 < 0.797 < chances[4]
     assert ALWAYS.at(0, 9).chance == 1.0
-    assert isinstance(linear, Paced)
+    assert isinstance(linear, Scheduled)
 
 
 @every_variant
@@ -104,7 +104,7 @@ def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(way: str) -> None:
 
 def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
     model, objective, seen = learning(), sampled(most=0.5), []
-    items = [pair_item([3, 4], [7] * 50, 0) for _ in range(20)]
+    items = [pair_sample([3, 4], [7] * 50, 0) for _ in range(20)]
     prepared = objective.prepare(items, CPU)
 
     def watched(module: Any, given: tuple[Tokens, Tokens]) -> None:
@@ -131,6 +131,6 @@ def test_a_model_that_is_judged_reads_the_truth(way: str) -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InputError, match="must be a chance from 0 to 1"):
-        SamplingPlan(1.5)
+        SamplingSchedule(1.5)
     with pytest.raises(InputError, match="sampling_schedule='cosine' is not known"):
-        SamplingPlan(0.5, "cosine")
+        SamplingSchedule(0.5, "cosine")

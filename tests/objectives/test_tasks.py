@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.objectives.objective import Item, Scorer
-from kinfolk.objectives.tasks import IGNORED, Classify, MultiLabel, Regress, Span, Tag
-from kinfolk.parts.tokens import Tokens
+from kinfolk.nn.packed import Tokens
+from kinfolk.objectives.objective import Sample, Scorer
+from kinfolk.objectives.supervised import IGNORED, Classify, MultiLabel, Regress, Span, Tag
 
 CPU = torch.device("cpu")
 
@@ -25,8 +25,8 @@ class Known(Scorer):
         return self.said
 
 
-def items(*targets: object) -> list[Item]:
-    return [Item([5, 6, 7], [0, 0, 0], target, row) for row, target in enumerate(targets)]
+def items(*targets: object) -> list[Sample]:
+    return [Sample([5, 6, 7], [0, 0, 0], target, row) for row, target in enumerate(targets)]
 
 
 def test_classes_lose_the_logarithm_of_their_probability() -> None:
@@ -78,7 +78,7 @@ def test_an_answer_has_a_softmax_over_its_own_text_only() -> None:
 
 def test_answers_in_texts_of_unequal_length_do_not_feel_the_longest() -> None:
     task = Span(1)
-    unequal = [Item([5] * length, [0] * length, (length - 1, 0), row) for row, length in enumerate((1, 4, 2))]
+    unequal = [Sample([5] * length, [0] * length, (length - 1, 0), row) for row, length in enumerate((1, 4, 2))]
     model = Known(torch.zeros(7, 2).tolist())
     model.said.requires_grad_()
     loss = task.loss(model, task.prepare(unequal, CPU))

@@ -7,20 +7,20 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from kinfolk.objectives.translation import Translation, pair_item
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
+from kinfolk.objectives.translation import Translation, pair_sample
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, both_marians, our_transformer, rows, stepped
 
 CPU = torch.device("cpu")
 ITEMS = [
-    pair_item(source, target, number)
+    pair_sample(source, target, number)
     for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
 ]
 
 
 def test_targets_are_read_shifted_behind_the_start_token() -> None:
-    items = [pair_item([5, 6], [7, 8, 2], 4), pair_item([9], [2], 1)]
+    items = [pair_sample([5, 6], [7, 8, 2], 4), pair_sample([9], [2], 1)]
     prepared = Translation(start_id=1).prepare(items, CPU)
     assert [len(item) for item in items] == [5, 2]
     assert prepared.tokens.ids.tolist() == [5, 6, 9]

@@ -13,10 +13,10 @@ import transformers
 from marian_folders import SOURCE, marian_folder
 
 import kinfolk
+from kinfolk.api.info import TextToTextFolderInfo, describe_folder
+from kinfolk.api.loaded import load_translator
+from kinfolk.api.translate import TranslationWarning
 from kinfolk.errors import ConfigError, TokenizerError
-from kinfolk.jobs.info import TextToTextFolderInfo, describe_folder
-from kinfolk.jobs.loaded import load_translator
-from kinfolk.jobs.translate import TranslationWarning
 from tiny_folders import change_config
 from tiny_pairs import their_marian
 
@@ -54,7 +54,7 @@ def theirs(folder: Path, **options: Any) -> list[str]:
     return found
 
 
-@pytest.mark.filterwarnings("ignore::kinfolk.jobs.translate.TranslationWarning")  # random texts may not end
+@pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_translations_are_those_of_the_reference(folder: Path) -> None:
     ours = load_translator(folder, device="cpu")
     assert ours.manner.beams == 3
@@ -116,7 +116,7 @@ def asking(folder: Path, place: Path, settings: dict[str, Any]) -> Path:
     return copy
 
 
-@pytest.mark.filterwarnings("ignore:.*(did not end|unknown):kinfolk.jobs.translate.TranslationWarning")
+@pytest.mark.filterwarnings("ignore:.*(did not end|unknown):kinfolk.api.translate.TranslationWarning")
 def test_settings_that_are_not_followed_are_told(folder: Path, tmp_path: Path) -> None:
     idle = {
         "min_length": 0,

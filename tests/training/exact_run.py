@@ -17,11 +17,11 @@ from typing import Any
 from small_runs import examples, settings
 
 import kinfolk
-from kinfolk.jobs.task import TaskOptions
-from kinfolk.jobs.text_task import TextTask
 from kinfolk.models.model import Model, with_fresh_head
-from kinfolk.training.narrowing import NarrowEmbedding
+from kinfolk.tasks.task import TaskOptions
+from kinfolk.tasks.text import TextTask
 from kinfolk.training.runs import Run
+from kinfolk.training.sparse_embedding import SparseEmbedding
 from kinfolk.training.trainer import Trainer
 
 Judge = Callable[[Model], None]
@@ -35,19 +35,19 @@ def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda 
     encoder.model.config = replace(encoder.model.config, dropout=0.0, attention_dropout=0.0)
     model = with_fresh_head(encoder.model, "classify", 2)[0]
     model = model if single else model.double()
-    material = task.material(encoder.tokenizer, held, encoder.context)
+    dataset = task.dataset(encoder.tokenizer, held, encoder.context)
 
     def evaluate(model: Model) -> tuple[float, dict[str, float]]:
         judge(model)
-        found = task.judge(model, material).metrics
+        found = task.judge(model, dataset).metrics
         return found["accuracy"], found
 
     run = Run.open(output, {"of": "small steps"})
-    items = task.material(encoder.tokenizer, given, encoder.context).items
+    items = task.dataset(encoder.tokenizer, given, encoder.context).items
     chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
     trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate)
-    narrowed = any(isinstance(module, NarrowEmbedding) for module in model.modules())
-    assert narrowed == (chosen.optimiser.freeze == 0)  # so that it is tried here too
+    narrowed = any(isinstance(module, SparseEmbedding) for module in model.modules())
+    assert narrowed == (chosen.optimizer.freeze == 0)  # so that it is tried here too
     try:
         trainer.train()
         trainer.load_best()

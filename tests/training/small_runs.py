@@ -6,9 +6,9 @@ import random
 from pathlib import Path
 from typing import Any
 
+from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.data.examples import Example
-from kinfolk.jobs.finetune import Finetuned, finetune
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.settings import TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
@@ -28,7 +28,7 @@ def examples(count: int, seed: int = 0) -> list[Example]:
 
 def settings(**changes: Any) -> TrainSettings:
     """Few, large steps."""
-    usual = {"epochs": 2.0, "batch_size": 8, "evaluations": 4, "optimiser": OptimiserSettings(rate=3e-3)}
+    usual = {"epochs": 2.0, "batch_size": 8, "evaluations": 4, "optimizer": OptimizerSettings(learning_rate=3e-3)}
     return TrainSettings(**(usual | changes))
 
 

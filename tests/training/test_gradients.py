@@ -10,21 +10,23 @@ from small_runs import examples, settings
 from torch import Tensor
 
 import kinfolk
-from kinfolk.jobs.task import TaskOptions
-from kinfolk.jobs.text_task import TextTask
 from kinfolk.models.model import Model, with_fresh_head
-from kinfolk.objectives.objective import Item
-from kinfolk.parts.dropout import Dropout
+from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.objectives.objective import Sample
+from kinfolk.tasks.task import TaskOptions
+from kinfolk.tasks.text import TextTask
 from kinfolk.training.distributed import world
-from kinfolk.training.learner import Learner
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
+from kinfolk.training.step import TrainStep
 from kinfolk.training.trainer import Trainer
 
-PLAIN = OptimiserSettings(rate=1e-3, weight_decay=0.0)
+PLAIN = OptimizerSettings(learning_rate=1e-3, weight_decay=0.0)
 
 
-def learner(folder: Path, clip: float | None = None, single: bool = False) -> tuple[Learner, Model, list[Item]]:
+def learner(
+    folder: Path, max_grad_norm: float | None = None, single: bool = False
+) -> tuple[TrainStep, Model, list[Sample]]:
     """In float64, unless single precision is asked for, and without dropout; with classes of unequal weight."""
     encoder = kinfolk.load(folder, device="cpu")
     given = examples(32)
@@ -36,9 +38,9 @@ def learner(folder: Path, clip: float | None = None, single: bool = False) -> tu
             module.p = 0.0
         elif isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0  # type: ignore[assignment]
-    items = task.material(encoder.tokenizer, given, encoder.context).items
-    found = Learner(model, task.objective(model), PLAIN, clip, world())
-    found.thaw(0)
+    items = task.dataset(encoder.tokenizer, given, encoder.context).items
+    found = TrainStep(model, task.objective(model), PLAIN, max_grad_norm, world())
+    found.unfreeze(0)
     return found, model, items
 
 
@@ -58,21 +60,23 @@ def test_accumulated_batches_make_the_step_of_one_large_batch(size: int, tiny_be
     assert (steps[0][1] - steps[1][1]).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize(("clip", "single"), [(None, False), (0.3, False), (0.3, True)])
-def test_long_gradients_are_clipped_as_torch_clips_them(clip: float | None, single: bool, tiny_bert: Path) -> None:
+@pytest.mark.parametrize(("max_grad_norm", "single"), [(None, False), (0.3, False), (0.3, True)])
+def test_long_gradients_are_clipped_as_torch_clips_them(
+    max_grad_norm: float | None, single: bool, tiny_bert: Path
+) -> None:
     """Steps by hand beside the learner's; AdamW forgets the size of a first gradient, so there are several."""
-    one, ours, items = learner(tiny_bert, clip, single)
+    one, ours, items = learner(tiny_bert, max_grad_norm, single)
     other, theirs, _ = learner(tiny_bert, None, single)
-    optimiser = torch.optim.AdamW(theirs.parameters(), lr=PLAIN.rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=PLAIN.learning_rate, weight_decay=0.0)
     lengths = []
     for start in (0, 8, 16, 24):
         batch = items[start : start + 8]
         one.step([batch], factor=1.0)
         prepared = other.objective.prepare(batch, theirs.device)
         (other.objective.loss(theirs.train(), prepared) / prepared.count).backward()
-        lengths.append(float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip or float("inf"))))
-        optimiser.step()
-        optimiser.zero_grad()
+        lengths.append(float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm or float("inf"))))
+        optimizer.step()
+        optimizer.zero_grad()
     assert min(lengths) > 0.3  # or there would be nothing to clip
     assert (weights(ours) - weights(theirs)).abs().max() < (1e-4 if single else 1e-9)
 
@@ -95,17 +99,19 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
     encoder = kinfolk.load(tiny_bert, device="cpu")
     task = TextTask.of("classify", examples(96), TaskOptions())
     model = with_fresh_head(encoder.model, "classify", 2)[0]
-    items = task.material(encoder.tokenizer, examples(96), encoder.context).items
+    items = task.dataset(encoder.tokenizer, examples(96), encoder.context).items
     moved: list[set[int]] = []
     before: dict[str, torch.Tensor] = {}
 
     def watch(progress: object) -> None:
-        depths = model.depths()
-        changed = {depths[name] for name, weight in model.named_parameters() if not torch.equal(weight, before[name])}
+        layer_ids = model.layer_ids()
+        changed = {
+            layer_ids[name] for name, weight in model.named_parameters() if not torch.equal(weight, before[name])
+        }
         moved.append(changed)
 
     run = Run.open(tmp_path / "run", {})
-    told = settings(epochs=1.0, evaluations=1, thaw=1.0)
+    told = settings(epochs=1.0, evaluations=1, gradual_unfreezing=1.0)
     trainer = Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}), watch)
     before |= {name: weight.detach().clone() for name, weight in model.named_parameters()}
     trainer.train()

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 import kinfolk
 from kinfolk.errors import FolderError
-from kinfolk.jobs.task import TaskOptions
-from kinfolk.jobs.text_task import TextTask
 from kinfolk.models.model import with_fresh_head
-from kinfolk.training.narrowing import NarrowEmbedding, narrow, widen
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.tasks.task import TaskOptions
+from kinfolk.tasks.text import TextTask
+from kinfolk.training.fsdp import load
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
-from kinfolk.training.sharding import load
+from kinfolk.training.sparse_embedding import SparseEmbedding, narrow, widen
 from kinfolk.training.trainer import Trainer
 
 TABLE = "body.embeddings.tokens.weight"
@@ -30,11 +30,13 @@ def trained(folder: Path, output: Path, whole: bool, decay: float) -> tuple[dict
     model = with_fresh_head(encoder.model, "classify", 2, dropout=0.0)[0].double()
     if whole:
         model.reading_table = lambda: None  # type: ignore[method-assign]
-    items = task.material(encoder.tokenizer, examples(40), encoder.context).items
-    told = settings(epochs=2.0, evaluations=2, average=0.5, optimiser=OptimiserSettings(1e-3, weight_decay=decay))
+    items = task.dataset(encoder.tokenizer, examples(40), encoder.context).items
+    told = settings(
+        epochs=2.0, evaluations=2, weight_averaging=0.5, optimizer=OptimizerSettings(1e-3, weight_decay=decay)
+    )
     run = Run.open(output, {})
     trainer = Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}))
-    assert any(isinstance(module, NarrowEmbedding) for module in model.modules()) != whole
+    assert any(isinstance(module, SparseEmbedding) for module in model.modules()) != whole
     trainer.complete()
     run.close()
     return {name: weight.detach() for name, weight in model.named_parameters()}, {
@@ -73,7 +75,7 @@ def test_a_narrowed_model_reads_every_text_as_before(tiny_bert: Path) -> None:
     texts = ["salty", "sweet and sour", "something else entirely"]
     before = encoder.embed(texts)
     narrow(encoder.model.with_heads({}), [encoder.tokenizer.encode(texts[0]).ids])
-    assert isinstance(encoder.model.body.embeddings.tokens, NarrowEmbedding)  # type: ignore[union-attr]
+    assert isinstance(encoder.model.body.embeddings.tokens, SparseEmbedding)  # type: ignore[union-attr]
     assert (encoder.embed(texts) == before).all()
     widen(encoder.model)
     assert isinstance(encoder.model.body.embeddings.tokens, nn.Embedding)  # type: ignore[union-attr]
@@ -84,7 +86,7 @@ def test_a_narrowed_model_reads_every_text_as_before(tiny_bert: Path) -> None:
 def test_only_a_table_that_is_all_named_stays_whole(tiny_bert: Path, unnamed: int) -> None:
     model = kinfolk.load(tiny_bert, device="cpu").model.with_heads({})
     narrow(model, [range(model.config.vocabulary_size - unnamed)])
-    assert any(isinstance(module, NarrowEmbedding) for module in model.modules()) == bool(unnamed)
+    assert any(isinstance(module, SparseEmbedding) for module in model.modules()) == bool(unnamed)
 
 
 def test_a_table_that_scores_a_vocabulary_stays_whole(tiny_bert: Path) -> None:

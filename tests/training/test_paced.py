@@ -10,8 +10,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from kinfolk.objectives.objective import Item, Prepared
-from kinfolk.parts.tokens import pack
+from kinfolk.nn.packed import pack
+from kinfolk.objectives.objective import Batch, Sample
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Trainer
@@ -28,7 +28,7 @@ class OneWeight(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(()))
 
-    def depths(self) -> dict[str, int]:
+    def layer_ids(self) -> dict[str, int]:
         return {"weight": 0}
 
 
@@ -43,27 +43,27 @@ class Recording:
     def at(self, step: int, total: int) -> Self:
         return replace(self, at_step=(step, total))
 
-    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
-        return Prepared(pack([item.ids for item in items]), torch.zeros(len(items)), 1.0, (0,))
+    def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
+        return Batch(pack([item.ids for item in items]), torch.zeros(len(items)), 1.0, (0,))
 
-    def loss(self, model: OneWeight, prepared: Prepared) -> Tensor:
+    def loss(self, model: OneWeight, prepared: Batch) -> Tensor:
         self.seen.append(self.at_step)
         return model.weight.square()
 
-    def scores(self, model: OneWeight, prepared: Prepared) -> Tensor:
+    def scores(self, model: OneWeight, prepared: Batch) -> Tensor:
         return model.weight
 
 
 def trained(folder: Path, stop: int | None = None) -> list[Any]:
     """The steps that the loss was told of; the run ends early at `stop`."""
-    objective, items = Recording(), [Item([1], [], 0, 0) for _ in range(4)]
+    objective, items = Recording(), [Sample([1], [], 0, 0) for _ in range(4)]
 
     def watch(progress: Any) -> None:
         if progress.step == stop:
             raise InterruptedError
 
     run = Run.open(folder, {})
-    settings = TrainSettings(steps=6, batch_size=2, accumulate=2, evaluations=3)
+    settings = TrainSettings(steps=6, batch_size=2, gradient_accumulation=2, evaluations=3)
     trainer = Trainer(OneWeight(), objective, items, settings, run, lambda model: (0.0, {}), watch)  # type: ignore[arg-type]
     try:
         trainer.train()

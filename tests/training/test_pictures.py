@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from kinfolk.errors import FolderError, KinfolkError
-from kinfolk.training import report
-from kinfolk.training.entries import best_entry
-from kinfolk.training.report import MOST_LABELS, confusion_picture, loss_curve
+from kinfolk.training import pictures as report
+from kinfolk.training.log import best_entry
+from kinfolk.training.pictures import MOST_LABELS, confusion_picture, loss_curve
 
 WEIRD = [
     "a|b",
@@ -35,10 +35,10 @@ WEIRD = [
 def log(steps: int, height: float = 1.0, merits: tuple[float, ...] = (0.5, 0.9, 0.7)) -> list[dict[str, Any]]:
     """A falling loss, evaluated now and then."""
     entries: list[dict[str, Any]] = [
-        {"step": step, "loss": height / step, "rate": 1e-4, "epoch": 0} for step in range(1, steps + 1)
+        {"step": step, "loss": height / step, "learning_rate": 1e-4, "epoch": 0} for step in range(1, steps + 1)
     ]
-    for number, merit in enumerate(merits, 1):
-        entries[number * steps // len(merits) - 1]["metrics"] = {"accuracy": merit, "other": 2.0}
+    for number, selection_score in enumerate(merits, 1):
+        entries[number * steps // len(merits) - 1]["metrics"] = {"accuracy": selection_score, "other": 2.0}
     return entries
 
 

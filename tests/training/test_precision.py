@@ -10,8 +10,8 @@ from small_runs import train
 
 import kinfolk
 from kinfolk.errors import InputError
-from kinfolk.parts.precision import check_precision, linear, products_in
-from kinfolk.parts.vocabulary import vocabulary_loss
+from kinfolk.nn.fast.precision import check_precision, linear, products_in
+from kinfolk.nn.losses import chunked_cross_entropy
 
 CPU = torch.device("cpu")
 needs_bf16 = pytest.mark.skipif(
@@ -41,7 +41,7 @@ def test_gradients_come_in_the_type_of_the_weights_and_point_the_same_way() -> N
     for precision in ("fp32", "bf16"):
         leaves = random(9, 64), random(5, 64, seed=1), random(5, seed=2)
         with products_in(precision):
-            loss = vocabulary_loss(linear(leaves[0], random(64, 64, seed=3), None), *leaves[1:], targets)
+            loss = chunked_cross_entropy(linear(leaves[0], random(64, 64, seed=3), None), *leaves[1:], targets)
         loss.backward()
         found[precision] = [leaf.grad for leaf in leaves]
     for wide, narrow in zip(found["fp32"], found["bf16"], strict=True):

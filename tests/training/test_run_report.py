@@ -9,7 +9,7 @@ from pathlib import Path
 from small_runs import examples, settings
 
 import kinfolk
-from kinfolk.jobs.finetune import finetune
+from kinfolk.api.finetune import finetune
 
 
 def test_a_run_ends_with_a_card_and_a_report(tiny_bert: Path, tmp_path: Path) -> None:

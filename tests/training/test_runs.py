@@ -84,10 +84,10 @@ def test_a_lock_of_a_dead_process_does_not_block(tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> None:
-    told = {"settings": {"rate": 0.1, "inner": {"betas": (0.9, 0.99), "clip": None}}, "data": "abc"}
+    told = {"settings": {"learning_rate": 0.1, "inner": {"betas": (0.9, 0.99), "max_grad_norm": None}}, "data": "abc"}
     Run.open(tmp_path, told).close()
     Run.open(tmp_path, told).close()
-    other = {"settings": {"rate": 0.1, "inner": {"betas": (0.9, 0.98), "clip": 1.0}}, "data": "abd"}
+    other = {"settings": {"learning_rate": 0.1, "inner": {"betas": (0.9, 0.98), "max_grad_norm": 1.0}}, "data": "abd"}
     expected = r"other examples, settings.inner.betas was \[0.9, 0.99\], is \[0.9, 0.98\], settings.inner"
     with pytest.raises(FolderError, match=expected):
         Run.open(tmp_path, other)
@@ -95,8 +95,8 @@ def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> 
 
 def test_a_damaged_best_checkpoint_gives_way_to_the_next_best(tmp_path: Path) -> None:
     run = Run.open(tmp_path, {})
-    for step, merit in ((1, 0.9), (2, 0.7), (3, 0.8)):
-        run.save(replace(snapshot(step), counters={"merit": merit}), best=step == 1)
+    for step, selection_score in ((1, 0.9), (2, 0.7), (3, 0.8)):
+        run.save(replace(snapshot(step), counters={"merit": selection_score}), best=step == 1)
     (tmp_path / "step-1" / "weights.safetensors").write_bytes(b"broken")
     best, notes = run.best()
     assert best is not None

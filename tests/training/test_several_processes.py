@@ -19,7 +19,7 @@ from together import together
 from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.models.model import Model
 from kinfolk.training import distributed
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
 
 SCRIPT = Path(exact_run.__file__)
@@ -81,10 +81,19 @@ def test_a_killed_process_ends_torchrun_and_one_process_goes_on(tiny_bert: Path,
 @pytest.mark.parametrize(
     ("size", "most", "changes"),
     [
-        (2, 1e-9, {"thaw": 0.8, "average": 0.5, "accumulate": 3, "epochs": 2.0}),
+        (2, 1e-9, {"gradual_unfreezing": 0.8, "weight_averaging": 0.5, "gradient_accumulation": 3, "epochs": 2.0}),
         (3, 1e-9, {"batch_size": 2, "epochs": 0.2}),
-        (2, 1e-6, {"shard": True, "single": True, "average": 0.5, "accumulate": 2}),
-        (3, 1e-9, {"shard": True, "batch_size": 2, "epochs": 0.2, "optimiser": OptimiserSettings(rate=3e-3, freeze=2)}),
+        (2, 1e-6, {"fsdp": True, "single": True, "weight_averaging": 0.5, "gradient_accumulation": 2}),
+        (
+            3,
+            1e-9,
+            {
+                "fsdp": True,
+                "batch_size": 2,
+                "epochs": 0.2,
+                "optimizer": OptimizerSettings(learning_rate=3e-3, freeze=2),
+            },
+        ),
     ],
     ids=["thawing, averaging, accumulating", "some get nothing", "divided", "divided and frozen, some get nothing"],
 )
@@ -92,7 +101,7 @@ def test_processes_divide_the_work_and_not_the_outcome(
     tiny_bert: Path, tmp_path: Path, size: int, most: float, changes: dict[str, Any]
 ) -> None:
     whole = SHORT | changes
-    exact_run.run(tiny_bert, tmp_path / "alone", **{name: value for name, value in whole.items() if name != "shard"})
+    exact_run.run(tiny_bert, tmp_path / "alone", **{name: value for name, value in whole.items() if name != "fsdp"})
     ended = together(size, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **whole))
     assert ended == [""] * size
     assert apart(tmp_path / "alone", tmp_path / "run") < most
@@ -100,7 +109,7 @@ def test_processes_divide_the_work_and_not_the_outcome(
     assert shapes(last) == shapes(tmp_path / "run" / last.name)
 
 
-@pytest.mark.parametrize("changes", [{}, {"shard": True}], ids=["whole", "divided"])
+@pytest.mark.parametrize("changes", [{}, {"fsdp": True}], ids=["whole", "divided"])
 def test_a_run_goes_on_with_another_number_of_processes(
     tiny_bert: Path, alone: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
@@ -167,7 +176,7 @@ def test_a_silent_process_is_taken_for_lost(tiny_bert: Path, tmp_path: Path, mon
 
 
 def test_a_loss_that_is_not_finite_stops_all_of_them(tiny_bert: Path, tmp_path: Path) -> None:
-    steep = {"optimiser": OptimiserSettings(rate=1e300), "clip": None, "warmup": 0.0}
+    steep = {"optimizer": OptimizerSettings(learning_rate=1e300), "max_grad_norm": None, "warmup": 0.0}
     ended = together(2, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **SHORT | steep))
     assert ended[0].startswith("TrainingError: step 2: the loss or its gradient is not a finite number")
     assert ended[0] == ended[1]
@@ -190,4 +199,4 @@ def test_processes_with_different_data_refuse_to_train(tmp_path: Path) -> None:
 
 def test_dividing_wants_several_processes(tiny_bert: Path, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="there is only one; start more with torchrun"):
-        exact_run.run(tiny_bert, tmp_path / "run", shard=True)
+        exact_run.run(tiny_bert, tmp_path / "run", fsdp=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from small_runs import examples, weights
 
-TRAIN = ("--epochs", "3", "--batch-size", "4", "--rate", "0.003", "--evaluations", "3", "--device", "cpu")
+TRAIN = ("--epochs", "3", "--batch-size", "4", "--learning-rate", "0.003", "--evaluations", "3", "--device", "cpu")
 
 
 @pytest.fixture

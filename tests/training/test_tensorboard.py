@@ -1,4 +1,4 @@
-"""TensorBoard's files, read by TensorBoard, say what log.jsonl says."""
+"""TensorBoard's files, read by TensorBoard, log_line what log.jsonl says."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from small_runs import examples, settings
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.jobs.finetune import Finetuned, finetune
-from kinfolk.jobs.job import Watcher
 from kinfolk.training import tensorboard
 from kinfolk.training.trainer import Progress
 
@@ -26,8 +26,8 @@ def run(model: Path, output: Path, seeds: int = 1, stop: int | None = None) -> F
         if progress.step == stop:
             signal.raise_signal(signal.SIGTERM)
 
-    watcher = Watcher(step=step)
-    given = {"settings": settings(), "device": "cpu", "seeds": seeds, "watcher": watcher, "tensorboard": True}
+    callbacks = Callbacks(step=step)
+    given = {"settings": settings(), "device": "cpu", "seeds": seeds, "callbacks": callbacks, "tensorboard": True}
     return finetune(model, examples(64), output, examples(16, seed=1), **given)
 
 
@@ -41,7 +41,7 @@ def logged(path: Path) -> Scalars:
     scalars: Scalars = {}
     for line in path.read_text().splitlines():
         entry = json.loads(line)
-        values = {name: entry[name] for name in ("loss", "rate")}
+        values = {name: entry[name] for name in ("loss", "learning_rate")}
         values |= {f"dev/{name}": value for name, value in entry.get("metrics", {}).items()}
         for name, value in values.items():
             scalars.setdefault(name, []).append((entry["step"], pytest.approx(value, rel=1e-6)))  # stored as float32
@@ -52,7 +52,7 @@ def test_it_shows_what_was_logged(tiny_bert: Path, tmp_path: Path) -> None:
     run(tiny_bert, tmp_path / "run")
     found = shown(tmp_path / "run" / "tensorboard")
     assert found == logged(tmp_path / "run" / "log.jsonl")
-    assert {"loss", "rate", "dev/accuracy", "dev/macro_f1"} <= set(found)
+    assert {"loss", "learning_rate", "dev/accuracy", "dev/macro_f1"} <= set(found)
     assert len(found["loss"]) == 16
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from small_runs import examples, settings, train, weights
 
-from kinfolk.jobs.finetune import finetune
-from kinfolk.jobs.job import Watcher
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.finetune import finetune
 from kinfolk.training.timing import SECONDS_BETWEEN_SAVES, Costs, steps_that_fit, typical
 
 
@@ -58,7 +58,7 @@ def test_a_run_that_dies_before_its_first_checkpoint_keeps_its_number_of_steps(t
     child = os.fork()
     if child == 0:
         try:
-            finetune(tiny_bert, examples(96), tmp_path / "run", watcher=Watcher(step=die), **chosen)
+            finetune(tiny_bert, examples(96), tmp_path / "run", callbacks=Callbacks(step=die), **chosen)
         finally:
             os._exit(1)
     os.waitpid(child, 0)

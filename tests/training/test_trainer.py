@@ -12,11 +12,11 @@ import torch
 from small_runs import examples, settings, train, weights
 
 import kinfolk
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.finetune import finetune
 from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError
-from kinfolk.jobs.finetune import finetune
-from kinfolk.jobs.job import Watcher
-from kinfolk.training.optimiser import OptimiserSettings, build_optimiser
+from kinfolk.training.optimizer import OptimizerSettings, build_optimizer
 from kinfolk.training.settings import TrainSettings
 
 
@@ -37,7 +37,7 @@ def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path
     try:
         for count in (1, 2, 4):
             torch.set_num_threads(count)
-            train(tiny_bert, tmp_path / str(count), optimiser=OptimiserSettings(rate=1e-4))
+            train(tiny_bert, tmp_path / str(count), optimizer=OptimizerSettings(learning_rate=1e-4))
             stored = SafetensorsFile(tmp_path / str(count) / "model" / "model.safetensors")
             found.append(torch.cat([stored.read(name).flatten() for name in stored.names()]))
     finally:
@@ -45,7 +45,9 @@ def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path
     assert max(float((other - found[0]).abs().max()) for other in found[1:]) < 1e-3
 
 
-@pytest.mark.parametrize("changes", [{}, {"average": 0.5}, {"thaw": 0.8}], ids=["plain", "averaged", "thawing"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"weight_averaging": 0.5}, {"gradual_unfreezing": 0.8}], ids=["plain", "averaged", "thawing"]
+)
 def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Path, changes: dict[str, float]) -> None:
     train(tiny_bert, tmp_path / "whole", **changes)
 
@@ -61,7 +63,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
             examples(32, seed=1),
             settings=settings(**changes),
             device="cpu",
-            watcher=Watcher(step=stop),
+            callbacks=Callbacks(step=stop),
         )
     train(tiny_bert, tmp_path / "stopped", **changes)
     assert weights(tmp_path / "whole") == weights(tmp_path / "stopped")
@@ -71,7 +73,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_rows(tiny_bert: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the batch held made:"):
-        train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=1e30), clip=None)
+        train(tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=1e30), max_grad_norm=None)
     steps = sorted((tmp_path / "run").glob("step-*"))
     assert steps
     stored = SafetensorsFile(steps[-1] / "weights.safetensors")
@@ -88,7 +90,9 @@ def test_other_data_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Pat
 
 
 def test_patience_ends_a_run_that_no_longer_improves(tiny_bert: Path, tmp_path: Path) -> None:
-    found = train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=1e-12), evaluations=10, patience=2)
+    found = train(
+        tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=1e-12), evaluations=10, patience=2
+    )
     entries = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert sum("metrics" in entry for entry in entries) == 3
     assert "seed 0 did no better than always guessing the commonest class" in found.notes
@@ -103,17 +107,17 @@ def test_minutes_fix_the_number_of_steps_before_the_first(tiny_bert: Path, tmp_p
 def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: Path, tmp_path: Path) -> None:
     model = kinfolk.load(tiny_bert, device="cpu").model
     rates = {
-        model.depths()[name]: group["lr"]
-        for group in build_optimiser(model, OptimiserSettings(rate=1.0, layer_decay=0.5)).param_groups
+        model.layer_ids()[name]: group["lr"]
+        for group in build_optimizer(model, OptimizerSettings(learning_rate=1.0, layer_decay=0.5)).param_groups
         for name, weight in model.named_parameters()
         if any(weight is other for other in group["params"])
     }
     assert rates == {0: 0.125, 1: 0.25, 2: 0.5, 3: 1.0}
     before = kinfolk.load(tiny_bert, device="cpu").model.state_dict()
-    train(tiny_bert, tmp_path / "run", optimiser=OptimiserSettings(rate=3e-3, freeze=2))
+    train(tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=3e-3, freeze=2))
     after = kinfolk.load(tmp_path / "run", device="cpu").model.state_dict()
     moved = {
-        model.depths()[name]
+        model.layer_ids()[name]
         for name, weight in after.items()
         if name in before and not torch.equal(weight, before[name])
     }

@@ -22,7 +22,7 @@ from kinfolk.errors import ConfigError, WeightsError, first_few
 from kinfolk.files import inside, read_object
 from kinfolk.models.model import EncoderConfig, Family, Head, Model
 from kinfolk.models.registry import family as family_of
-from kinfolk.parts.heads import MaskedHead
+from kinfolk.nn.heads import MaskedHead
 
 PAIR_HEADS = ("next_sentence", "sentence_order")
 
@@ -43,7 +43,7 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     if not isinstance(kind, str):
         raise ConfigError(f"{where}: no model_type, so the family is unknown")
     family = family_of(kind)
-    config = family.config.from_public(public, str(where))
+    config = family.config.from_hf(public, str(where))
     architecture = _architecture(public, family, str(where))
     tensors = open_tensors(folder, allow_pickle)
     names = {modern(name): name for name in tensors.names()}
@@ -185,7 +185,7 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         if isinstance(head, MaskedHead) and head.table is not None:  # the reference reads the duplicates then
             names = model.family.heads[name]
             tensors |= {theirs: tensors[str(names.keys[part])] for theirs, part in names.duplicates.items()}
-    settings = checkpoint.public | model.config.to_public()
+    settings = checkpoint.public | model.config.to_hf()
     if "masked_lm" in model.heads:
         settings["tie_word_embeddings"] = model.heads["masked_lm"].table is None
     write_model(folder, tensors, settings, model.family.name, architecture(model))

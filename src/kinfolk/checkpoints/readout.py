@@ -1,6 +1,6 @@
 """head.json and head.safetensors: what is read out of a frozen encoder, beside the encoder's own public files.
 
-Other libraries open the folder as the plain encoder that it also is. head.json has the settings of `ReadoutConfig` and
+Other libraries open the folder as the plain encoder that it also is. head.json has the settings of `ProbeConfig` and
 the name of the head; the readout is built from them on the meta device, so every shape is compared with the file's
 header before memory is taken.
 """
@@ -18,16 +18,16 @@ from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
 from kinfolk.errors import ConfigError, WeightsError, first_few, nearest
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.model import EncoderConfig, Model
-from kinfolk.parts.readout import Readout, ReadoutConfig
+from kinfolk.nn.probe import ProbeConfig, ProbeHead
 
 SETTINGS, WEIGHTS = "head.json", "head.safetensors"
 FORMAT = 1
 HEADS = ("classify", "tag", "tag_crf")
 
 
-def split_readout(model: Model) -> tuple[Model, tuple[str, Readout] | None]:
+def split_readout(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
     """The model as other libraries know it, and its readout with the name of the head."""
-    found = [(name, head) for name, head in model.heads.items() if isinstance(head, Readout)]
+    found = [(name, head) for name, head in model.heads.items() if isinstance(head, ProbeHead)]
     if not found:
         return model, None
     if len(model.heads) > 1:
@@ -35,13 +35,13 @@ def split_readout(model: Model) -> tuple[Model, tuple[str, Readout] | None]:
     return model.with_heads({}), found[0]
 
 
-def write_readout(folder: Path, name: str, readout: Readout) -> None:
+def write_readout(folder: Path, name: str, readout: ProbeHead) -> None:
     """Both files."""
     write_tensors(folder / WEIGHTS, {part: tensor.detach().cpu() for part, tensor in readout.state_dict().items()})
     write_json(folder / SETTINGS, {"format": FORMAT, "head": name} | dataclasses.asdict(readout.config))
 
 
-def read_readout(folder: Path, config: EncoderConfig) -> tuple[str, Readout] | None:
+def read_readout(folder: Path, config: EncoderConfig) -> tuple[str, ProbeHead] | None:
     """The head's name and the readout of a folder; None where it has no head.json."""
     path = inside(folder, SETTINGS)
     if not path.exists():
@@ -59,8 +59,8 @@ def read_readout(folder: Path, config: EncoderConfig) -> tuple[str, Readout] | N
     return str(name), _filled(settings, SafetensorsFile(inside(folder, WEIGHTS)))
 
 
-def _settings(public: dict[str, Any], config: EncoderConfig) -> ReadoutConfig:
-    known = [field.name for field in dataclasses.fields(ReadoutConfig)]
+def _settings(public: dict[str, Any], config: EncoderConfig) -> ProbeConfig:
+    known = [field.name for field in dataclasses.fields(ProbeConfig)]
     for name in public:
         if name not in known:
             raise ConfigError(f'unknown setting "{name[:60]}"{nearest(name[:60], known)}')
@@ -68,7 +68,7 @@ def _settings(public: dict[str, Any], config: EncoderConfig) -> ReadoutConfig:
     if missing:
         raise ConfigError(f"no {first_few(missing)}")
     layers = public["layers"]
-    found = ReadoutConfig(**(public | {"layers": tuple(layers) if isinstance(layers, list) else layers}))
+    found = ProbeConfig(**(public | {"layers": tuple(layers) if isinstance(layers, list) else layers}))
     if found.width != config.width or max(found.layers) > config.layers:
         raise ConfigError(
             f"reads layer {max(found.layers)} of width {found.width}; the encoder has {config.layers} layers of width "
@@ -77,15 +77,15 @@ def _settings(public: dict[str, Any], config: EncoderConfig) -> ReadoutConfig:
     return found
 
 
-def _head_of(config: ReadoutConfig) -> str:
+def _head_of(config: ProbeConfig) -> str:
     if config.pool is not None:
         return "classify"
     return "tag_crf" if config.crf else "tag"
 
 
-def _filled(config: ReadoutConfig, tensors: SafetensorsFile) -> Readout:
+def _filled(config: ProbeConfig, tensors: SafetensorsFile) -> ProbeHead:
     with torch.device("meta"):
-        readout = Readout(config)
+        readout = ProbeHead(config)
     state, stored = readout.state_dict(), set(tensors.names())
     for fault, names in (("missing", state.keys() - stored), ("not expected", stored - state.keys())):
         if names:

@@ -1,7 +1,7 @@
 """Folders of text-to-text models: Marian's as transformers has them, and our own, read and written.
 
 Decided from config.json and the headers, as for encoders (folder.py). Some public files hold a shared table several
-times, or the sinusoids that everyone computes: these must say the same, or the folder is refused.
+times, or the sinusoids that all_families computes: these must say the same, or the folder is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kinfolk.errors import ConfigError, WeightsError
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.registry import TEXT_TO_TEXT, text_to_text
 from kinfolk.models.text_to_text import TextToText
-from kinfolk.parts.positions import sinusoids
+from kinfolk.nn.positions import sinusoids
 
 GENERATION = "generation_config.json"
 ROUNDING = 2e-3  # of sinusoids that were stored in half precision
@@ -50,7 +50,7 @@ def read_text_to_text(folder: Path, allow_pickle: bool = False) -> TextToTextChe
     if not isinstance(kind, str):
         raise ConfigError(f"{where}: no model_type, so the family is unknown")
     family = text_to_text(kind)
-    config = family.config.from_public(public, str(where))
+    config = family.config.from_hf(public, str(where))
     listed = public.get("architectures")
     if listed is not None and listed != [family.architecture]:
         raise ConfigError(f"{where}: architectures={str(listed)[:60]} is not [{family.architecture!r}], the one known")
@@ -115,7 +115,7 @@ def write_text_to_text(folder: Path, checkpoint: TextToTextCheckpoint) -> None:
     family = text_to_text(config.model_type)
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     tensors = divide(state, _places(family, config, model))
-    write_model(folder, tensors, checkpoint.public | config.to_public(), family.name, family.architecture)
+    write_model(folder, tensors, checkpoint.public | config.to_hf(), family.name, family.architecture)
     if family.generation is not None:
         # What a user chose (beams, length) stays; the ids are the config's.
         ours = family.generation(config)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kinfolk.cli.options import AllowPickle, Model, open_translator
-from kinfolk.cli.output import say
+from kinfolk.cli.output import log_line
 
 EXAMPLE = """\
 Examples:
@@ -27,13 +27,13 @@ def convert(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Write a model folder anew. It holds safetensors, the tokenizer and a manifest that notices damage."""
-    from kinfolk.errors import choose
-    from kinfolk.jobs.loaded import load
+    from kinfolk.api.loaded import load
+    from kinfolk.errors import check_choice
 
-    if choose("to", to, LAYOUTS) == "marian":
-        from kinfolk.jobs.to_marian import to_marian
+    if check_choice("to", to, LAYOUTS) == "marian":
+        from kinfolk.api.to_marian import to_marian
 
         saved = to_marian(open_translator(model, "cpu", allow_pickle)).save(output)
     else:
         saved = load(model, "cpu", allow_pickle).save(output)
-    say(f"wrote {saved}")
+    log_line(f"wrote {saved}")

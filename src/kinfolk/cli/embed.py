@@ -55,7 +55,7 @@ def embed(
 
     refuse_same(source, output)
     total = count_texts(source, column)
-    from kinfolk.jobs.embed_file import embed_file
+    from kinfolk.api.embed_file import embed_file
 
     encoder = open_encoder(model, device, allow_pickle)
     settings = encoder.embed_settings(parse_layers(layers), pool, normalize, on_long, window, stride)

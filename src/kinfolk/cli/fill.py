@@ -34,7 +34,7 @@ def fill_mask(
     wanted = None if words is None else [word.strip() for word in words.split(",") if word.strip()]
     if wanted == []:
         raise InputError("--words has no word; give some with commas between them: --words Rome,Paris")
-    from kinfolk.jobs.fill import fill_masks
+    from kinfolk.api.fill import fill_masks
 
     encoder = open_encoder(model, device, allow_pickle)
     masks = fill_masks(encoder.model, encoder.tokenizer, text, top, pieces, wanted, encoder.context)

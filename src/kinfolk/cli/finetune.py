@@ -31,13 +31,13 @@ from kinfolk.cli.options import (
     open_encoder,
     parse_layers,
 )
-from kinfolk.cli.output import print_json, print_table, say
+from kinfolk.cli.output import log_line, print_json, print_table
 from kinfolk.cli.progress import training, working
 from kinfolk.cli.translate import read, show_measured
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.evaluate import Evaluation
-    from kinfolk.jobs.finetune import Finetuned
+    from kinfolk.api.evaluate import Evaluation
+    from kinfolk.api.finetune import Finetuned
 
 FINETUNE_EXAMPLE = """\
 Example:
@@ -52,9 +52,11 @@ Example:
   kinfolk evaluate --model stars --input test.csv
 """
 
-TRAINING = (  # options that are settings of the trainer or its optimiser, by the same names
-    "accumulate", "average", "batch_size", "batch_tokens", "clip", "epochs", "evaluate_every", "evaluations", "freeze",
-    "layer_decay", "minutes", "patience", "precision", "rate", "schedule", "seed", "shard", "steps", "thaw", "warmup",
+TRAINING = (  # options that are settings of the trainer or its optimizer, by the same names
+    "gradient_accumulation", "weight_averaging", "batch_size", "batch_tokens", "max_grad_norm", "epochs",
+    "evaluate_every", "evaluations", "freeze",
+    "layer_decay", "minutes", "patience", "precision",
+    "learning_rate", "schedule", "seed", "fsdp", "steps", "gradual_unfreezing", "warmup",
     "weight_decay",
 )  # fmt: skip
 
@@ -114,20 +116,22 @@ def finetune(
     epochs: Annotated[float, typer.Option("--epochs", help="Passes over the data.")] = 3.0,
     minutes: Minutes = None,
     steps: Steps = None,
-    rate: Rate = 5e-5,
+    learning_rate: Rate = 5e-5,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Texts per batch.")] = 32,
     batch_tokens: Annotated[int | None, typer.Option("--batch-tokens", help="Most tokens per batch, as well.")] = None,
-    accumulate: Accumulate = 1,
+    gradient_accumulation: Accumulate = 1,
     schedule: Schedule = "linear",
     warmup: Warmup = 0.1,
-    clip: Annotated[float, typer.Option("--clip", help="Longest gradient; 0 for any.")] = 1.0,
+    max_grad_norm: Annotated[float, typer.Option("--max-grad-norm", help="Longest gradient; 0 for any.")] = 1.0,
     weight_decay: Annotated[float, typer.Option("--weight-decay", help="Of matrices, as AdamW has it.")] = 0.01,
     layer_decay: Annotated[float, typer.Option("--layer-decay", help="Rate of a layer over that of the next.")] = 1.0,
     freeze: Annotated[
         int, typer.Option("--freeze", help="1 freezes the embeddings, 2 the first layer too, and so on.")
     ] = 0,
-    thaw: Annotated[float, typer.Option("--thaw", help="Share of the run over which layers thaw from the top.")] = 0.0,
-    average: Average = 0.0,
+    gradual_unfreezing: Annotated[
+        float, typer.Option("--gradual-unfreezing", help="Share of the run over which layers thaw from the top.")
+    ] = 0.0,
+    weight_averaging: Average = 0.0,
     patience: Patience = None,
     evaluations: Evaluations = 4,
     evaluate_every: Annotated[
@@ -136,7 +140,7 @@ def finetune(
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, new weights.")] = 0,
     seeds: Annotated[int, typer.Option("--seeds", help="Train with so many seeds, keep the best.")] = 1,
     precision: Precision = "fp32",
-    shard: Shard = False,
+    fsdp: Shard = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write OUTPUT/tensorboard as well.")] = False,
     max_bad_rows: BadRows = 0,
     json: Json = False,
@@ -144,11 +148,11 @@ def finetune(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Train a model on labelled texts, tagged words, questions or choices. After a crash the same command goes on."""
-    from kinfolk.jobs.finetune import finetune as train_it
-    from kinfolk.jobs.job import Watcher
+    from kinfolk.api.experiment import Callbacks
+    from kinfolk.api.finetune import finetune as train_it
     from kinfolk.training.distributed import world
 
-    leads = world().leads
+    leads = world().is_main
     with training() if leads else nullcontext(lambda seed, progress: None) as step:
         found = train_it(
             model,
@@ -170,7 +174,7 @@ def finetune(
             max_bad_rows=max_bad_rows,
             seeds=seeds,
             device=device,
-            watcher=Watcher(tell_survey, step),
+            callbacks=Callbacks(tell_survey, step),
             tensorboard=tensorboard,
             allow_pickle=allow_pickle,
             **asked(context, TRAINING),
@@ -207,14 +211,14 @@ def parse_weights(wanted: str | None) -> str | dict[str, float] | None:
 
 def tell_survey(survey: Any, fresh: Any) -> None:
     """What there is to know before training."""
-    say(str(survey))
-    say(f"weights that start at random: {', '.join(fresh)}")
+    log_line(str(survey))
+    log_line(f"weights that start at random: {', '.join(fresh)}")
 
 
 def show_training(found: Finetuned, json: bool) -> None:
     """Metrics on the dev set, over the seeds where there are several."""
     for note in found.notes:
-        say(f"note: {note}")
+        log_line(f"note: {note}")
     if json:
         by_seed = {str(seed): dict(metrics) for seed, metrics in found.by_seed.items()}
         told = {"folder": str(found.folder), "metrics": dict(found.metrics), "by_seed": by_seed}
@@ -229,7 +233,7 @@ def show_training(found: Finetuned, json: bool) -> None:
     else:
         rows = [(name, mean, deviation) for name, (mean, deviation) in found.summary().items()]
         print_table((f"on the dev set, {len(found.by_seed)} seeds", "mean", "deviation"), rows)
-    say(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
+    log_line(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
 
 
 def predict(
@@ -253,16 +257,16 @@ def predict(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Write what a trained model says beside every row of a file: class, number, tags, answer or choice."""
-    from kinfolk.jobs.judge_file import judge_file
-    from kinfolk.jobs.reading import Columns
+    from kinfolk.api.predict_any import predict_any
+    from kinfolk.tasks.reading import Columns
 
     encoder = open_encoder(model, device, allow_pickle)
     with working(None) as (work, report):
         named = Columns(text, pair, None, columns(header))
-        done = judge_file(encoder, source, output, named, max_bad_rows, report, top)
+        done = predict_any(encoder, source, output, named, max_bad_rows, report, top)
     if done.bad:
-        say(f"note: {done.bad} bad rows were left out")
-    say(f"{work.done:,} rows, {work.seconds:.1f} s, {work.rate}")
+        log_line(f"note: {done.bad} bad rows were left out")
+    log_line(f"{work.done:,} rows, {work.seconds:.1f} s, {work.rate}")
 
 
 def evaluate(
@@ -287,9 +291,9 @@ def evaluate(
 
     A translator is measured on pairs, by BLEU; a language model on lines of text, by perplexity.
     """
-    from kinfolk.jobs.evaluate import evaluate as measure
-    from kinfolk.jobs.loaded import load
-    from kinfolk.jobs.translator import Translator
+    from kinfolk.api.evaluate import evaluate as measure
+    from kinfolk.api.loaded import load
+    from kinfolk.api.translator import Translator
 
     encoder = load(model, device, allow_pickle)
     if isinstance(encoder, Translator):
@@ -316,7 +320,7 @@ def show_evaluation(found: Evaluation) -> None:
     from kinfolk.data.tags import marks_spans
 
     if found.bad:
-        say(f"note: {found.bad} bad rows were left out")
+        log_line(f"note: {found.bad} bad rows were left out")
     print_table((f"on {found.examples:,} examples", "value"), list(found.metrics.items()))
     if "recall" in found.metrics and marks_spans(found.labels):
         print("f1, precision and recall are those of whole entities")

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinfolk.cli.options import AllowPickle, Json
-from kinfolk.cli.output import print_json, print_table, say, visible
+from kinfolk.cli.output import log_line, print_json, print_table, visible
 from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.info import (
+    from kinfolk.api.info import (
         FolderInfo,
         PresetInfo,
         Relative,
@@ -35,8 +35,8 @@ def info(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Show all families, the models of one, or the sizes of a model. Nothing is downloaded."""
-    from kinfolk.jobs.find import DEMO, G2P, find_model
-    from kinfolk.jobs.info import as_json, describe_folder, describe_g2p, describe_name, relatives
+    from kinfolk.api.find import DEMO, G2P, find_model
+    from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name, relatives
 
     if name is None:
         family = relatives()
@@ -44,7 +44,7 @@ def info(
             print_json([as_json(relative) for relative in family])
         else:
             print_table(("family", "paper", "idea"), tree(family))
-            say("kinfolk info bert: the models of a family")
+            log_line("kinfolk info bert: the models of a family")
         return
     if name in (DEMO, G2P) or is_folder(name):
         own = name == G2P and not is_folder(name)
@@ -69,7 +69,7 @@ def tree(family: list[Relative], parent: str | None = None, indent: str = "") ->
 
 def show_name(found: Relative | PresetInfo | TextToTextPresetInfo) -> None:
     """A family with its models, or one of them."""
-    from kinfolk.jobs.info import Relative
+    from kinfolk.api.info import Relative
 
     if isinstance(found, Relative):
         show_relative(found)
@@ -79,7 +79,7 @@ def show_name(found: Relative | PresetInfo | TextToTextPresetInfo) -> None:
 
 def show_relative(relative: Relative) -> None:
     """Name and value, one line each; then its published models."""
-    from kinfolk.jobs.info import OWN, describe_preset
+    from kinfolk.api.info import OWN, describe_preset
 
     parent = (relative.parent or "none here").removeprefix(OWN)
     pairs = {"family": relative.title, "model type": relative.name, "descends from": parent}
@@ -93,7 +93,7 @@ def show_relative(relative: Relative) -> None:
 
 def show_preset(preset: PresetInfo | TextToTextPresetInfo) -> None:
     """Name and value, one line each."""
-    from kinfolk.jobs.info import PresetInfo
+    from kinfolk.api.info import PresetInfo
 
     sizes = size_lines(preset.sizes) if isinstance(preset, PresetInfo) else setting_lines(preset.settings)
     published = f" (published: {preset.published})" if preset.published else ""
@@ -103,7 +103,7 @@ def show_preset(preset: PresetInfo | TextToTextPresetInfo) -> None:
 
 def show_folder(folder: FolderInfo | TextToTextFolderInfo) -> None:
     """Name and value, one line each."""
-    from kinfolk.jobs.info import FolderInfo
+    from kinfolk.api.info import FolderInfo
 
     if isinstance(folder, FolderInfo):
         show_encoder(folder)

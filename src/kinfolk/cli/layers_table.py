@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kinfolk.cli.options import AllowPickle, Device, Json, Model, open_encoder
-from kinfolk.cli.output import print_json, print_table, say
+from kinfolk.cli.output import log_line, print_json, print_table
 from kinfolk.cli.progress import working
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.layers_table import LayersTable
+    from kinfolk.api.layers_table import LayersTable
 
 EXAMPLE = """\
 Example:
@@ -41,22 +41,22 @@ def layers_table(
     """Read a frozen encoder at every choice of layers, and measure which serves tagging best."""
     from dataclasses import replace
 
-    from kinfolk.jobs.layers_table import SETTINGS, TableWatcher
-    from kinfolk.jobs.layers_table import layers_table as measure
+    from kinfolk.api.layers_table import SETTINGS, TableCallbacks
+    from kinfolk.api.layers_table import layers_table as measure
 
     settings = SETTINGS if epochs is None else replace(SETTINGS, epochs=epochs)
     encoder = open_encoder(model, device, allow_pickle)
     with working(None) as (_, report):
-        watcher = TableWatcher(report, tell_figure)
+        callbacks = TableCallbacks(report, tell_figure)
         found = measure(
-            encoder, train, dev, share, seeds, head, hidden, label, cache, settings=settings, watcher=watcher
+            encoder, train, dev, share, seeds, head, hidden, label, cache, settings=settings, callbacks=callbacks
         )
     show(found, output, json)
 
 
 def tell_figure(layers: str, seed: int, figure: float) -> None:
     """One line for each trained head: it may take a minute."""
-    say(f"{layers}, seed {seed}: {figure:.2f}")
+    log_line(f"{layers}, seed {seed}: {figure:.2f}")
 
 
 def show(found: LayersTable, output: Path | None, json: bool) -> None:

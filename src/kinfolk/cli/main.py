@@ -19,7 +19,7 @@ import typer
 
 from kinfolk import __version__
 from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, pretrain, search, tokenize, translate
-from kinfolk.cli.output import say, silence
+from kinfolk.cli.output import log_line, silence
 from kinfolk.errors import KinfolkError, StopSignalError
 
 AS_IT_IS = "\b\n"  # a paragraph whose lines are not wrapped
@@ -112,10 +112,10 @@ def run(arguments: Sequence[str]) -> int:
             if sys.stdout is not None:  # closed by whoever started us
                 sys.stdout.flush()
         except KinfolkError as error:
-            say(f"kinfolk: {error}")
+            log_line(f"kinfolk: {error}")
             return USER_FAULT
         except StopSignalError as stop:
-            say(f"kinfolk: {stop}")
+            log_line(f"kinfolk: {stop}")
             return SIGNALLED + stop.number
         except KeyboardInterrupt:
             return INTERRUPTED
@@ -123,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
             silence(sys.stdout)
             return BROKEN_PIPE
         except OSError as error:  # of our own streams: files are told as a KinfolkError
-            say(f"kinfolk: {error.strerror or error}")
+            log_line(f"kinfolk: {error.strerror or error}")
             silence(sys.stdout)
             return USER_FAULT
     return code
@@ -137,7 +137,7 @@ def call(arguments: Sequence[str]) -> int:
         code = ended.code
     except UsageError as error:
         help_told = "" if error.ctx is None else f"; see {error.ctx.command_path} --help"
-        say(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{help_told}")
+        log_line(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{help_told}")
         return USER_FAULT
     except typer.Abort:
         return INTERRUPTED
@@ -147,6 +147,6 @@ def call(arguments: Sequence[str]) -> int:
 def show_warning(usual: Callable[..., None], message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
     """Our own warnings in one line without the line of source; those of libraries only for those who ask with -W."""
     if category.__module__.startswith("kinfolk."):
-        say(f"kinfolk: {message}")
+        log_line(f"kinfolk: {message}")
     elif sys.warnoptions:
         usual(message, category, *place, **more)

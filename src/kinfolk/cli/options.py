@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.loaded import Encoder
-    from kinfolk.jobs.translator import Translator
+    from kinfolk.api.loaded import Encoder
+    from kinfolk.api.translator import Translator
 
 Model = Annotated[str, typer.Option("--model", help='Model folder, hub name, or "demo".', show_default=False)]
 TranslatorModel = Annotated[
@@ -29,31 +29,31 @@ Stride = Annotated[int | None, typer.Option("--stride", help="Tokens that neighb
 
 Minutes = Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")]
 Steps = Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")]
-Rate = Annotated[float, typer.Option("--rate", help="Peak learning rate.")]
+Rate = Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")]
 Schedule = Annotated[
     str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
 ]
 Warmup = Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")]
-Average = Annotated[float, typer.Option("--average", help="Share of the run whose weights are averaged.")]
-Accumulate = Annotated[int, typer.Option("--accumulate", help="Batches per step; they count as one.")]
+Average = Annotated[float, typer.Option("--weight-averaging", help="Share of the run whose weights are averaged.")]
+Accumulate = Annotated[int, typer.Option("--gradient-accumulation", help="Batches per step; they count as one.")]
 Patience = Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")]
 Evaluations = Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")]
 Precision = Annotated[
     str, typer.Option("--precision", help="fp32, or bf16 where the processor has it: faster products while learning.")
 ]
-Shard = Annotated[bool, typer.Option("--shard", help="Under torchrun: divide the weights as well.")]
+Shard = Annotated[bool, typer.Option("--fsdp", help="Under torchrun: divide the weights as well.")]
 
 
 def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -> Encoder:
     """The model that the options ask for."""
-    from kinfolk.jobs.loaded import load_encoder
+    from kinfolk.api.loaded import load_encoder
 
     return load_encoder(model, device, allow_pickle)
 
 
 def open_translator(model: str, device: str = "auto", allow_pickle: bool = False) -> Translator:
     """The same for a model that writes texts."""
-    from kinfolk.jobs.loaded import load_translator
+    from kinfolk.api.loaded import load_translator
 
     return load_translator(model, device, allow_pickle)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 
-def say(line: str) -> None:
+def log_line(line: str) -> None:
     """One line that is not a result; where nobody can be told, the exit code still tells."""
     try:
         print(line, file=sys.stderr, flush=True)

@@ -24,7 +24,7 @@ from kinfolk.cli.options import (
     Warmup,
     open_encoder,
 )
-from kinfolk.cli.output import print_json, print_table, say
+from kinfolk.cli.output import log_line, print_json, print_table
 from kinfolk.cli.progress import training
 from kinfolk.cli.translate import parse_changes
 
@@ -51,23 +51,25 @@ def pretrain(
         list[str] | None,
         typer.Option("--set", help="Settings of the model that differ from its size: width=320,tied=true."),
     ] = None,
-    vocabulary: Annotated[
-        int | None, typer.Option("--vocabulary", help="Number of tokens to learn.  [default: 8000]")
+    vocabulary_size: Annotated[
+        int | None, typer.Option("--vocabulary-size", help="Number of tokens to learn.  [default: 8000]")
     ] = None,
     vocabulary_kind: Annotated[
         str | None,
         typer.Option("--vocabulary-kind", help="bpe, unigram, byte_bpe, wordpiece or words.  [default: bpe]"),
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Read everything in lower case.")] = False,
-    lanes: Annotated[int, typer.Option("--lanes", help="Places of the text that are read side by side.", min=1)] = 32,
-    length: Annotated[int, typer.Option("--length", help="Tokens of each lane in a step.", min=1)] = 35,
+    lanes: Annotated[
+        int, typer.Option("--batch-size", help="Places of the text that are read side by side.", min=1)
+    ] = 32,
+    length: Annotated[int, typer.Option("--bptt-length", help="Tokens of each lane in a step.", min=1)] = 35,
     epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the text.", show_default="10")] = None,
     minutes: Minutes = None,
     steps: Steps = None,
-    rate: Rate = 2e-3,
+    learning_rate: Rate = 2e-3,
     schedule: Schedule = "cosine",
     warmup: Warmup = 0.05,
-    average: Average = 0.0,
+    weight_averaging: Average = 0.0,
     patience: Patience = None,
     evaluations: Evaluations = 10,
     seed: Annotated[int, typer.Option("--seed", help="Dropout and first weights.")] = 0,
@@ -81,12 +83,12 @@ def pretrain(
     After a crash the same command goes on. The model can write (generate), be measured (evaluate), and start a
     classifier or tagger (finetune) or a decoder (train-translator --init-decoder).
     """
-    from kinfolk.jobs.pretrain import PretrainWatcher
-    from kinfolk.jobs.pretrain import pretrain as train_it
+    from kinfolk.api.pretrain import PretrainCallbacks
+    from kinfolk.api.pretrain import pretrain as train_it
 
-    named: dict[str, Any] = {"minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
+    named: dict[str, Any] = {"minutes": minutes, "steps": steps, "learning_rate": learning_rate, "seed": seed}
     named |= {} if epochs is None else {"epochs": epochs}
-    named |= {"schedule": schedule, "warmup": warmup, "average": average}
+    named |= {"schedule": schedule, "warmup": warmup, "weight_averaging": weight_averaging}
     named |= {"patience": patience, "evaluations": evaluations, "precision": precision}
     with training() as step:
         found = train_it(
@@ -96,23 +98,23 @@ def pretrain(
             dev,
             size=size,
             changes=parse_changes(changes),
-            vocabulary=vocabulary,
+            vocabulary_size=vocabulary_size,
             vocabulary_kind=vocabulary_kind,
             lowercase=lowercase,
             lanes=lanes,
             length=length,
             column=column,
             device=device,
-            watcher=PretrainWatcher(lambda corpus: say(str(corpus)), step),
+            callbacks=PretrainCallbacks(lambda corpus: log_line(str(corpus)), step),
             **named,
         )
     for note in found.notes:
-        say(f"note: {note}")
+        log_line(f"note: {note}")
     if json:
         print_json({"folder": str(found.folder), "metrics": dict(found.metrics)})
         return
     print_table(("on the dev text", "value"), list(found.metrics.items()))
-    say(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
+    log_line(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
 
 
 def generate(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinfolk.cli.output import say
+from kinfolk.cli.output import log_line
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Work:
 
     def close(self, width: int) -> None:
         """The one line at the end."""
-        say(f"{self.done:,} texts, {width:,} numbers each, {self.seconds:.1f} s, {self.rate}")
+        log_line(f"{self.done:,} texts, {width:,} numbers each, {self.seconds:.1f} s, {self.rate}")
 
 
 @contextlib.contextmanager
@@ -87,4 +87,4 @@ def tell_evaluation(seed: int, progress: Any) -> None:
     """`step 40 of 160, loss 0.412, accuracy 0.871 …`, when there was one."""
     if progress.metrics is not None:
         figures = ", ".join(f"{name} {value:.4f}" for name, value in progress.metrics.items())
-        say(f"seed {seed}, step {progress.step:,} of {progress.total:,}, loss {progress.loss:.3f}, {figures}")
+        log_line(f"seed {seed}, step {progress.step:,} of {progress.total:,}, loss {progress.loss:.3f}, {figures}")

@@ -15,8 +15,8 @@ from kinfolk.cli.progress import working
 from kinfolk.errors import InputError
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.loaded import Encoder
-    from kinfolk.jobs.search import Hit, Index
+    from kinfolk.api.loaded import Encoder
+    from kinfolk.api.search import Hit, Index
 
 EXAMPLE = """\
 Examples:
@@ -44,7 +44,7 @@ def search(
     if build is None and column is not None:
         raise InputError("--column belongs to --build: the index already knows its texts")
     total = None if build is None else count_texts(build, column)
-    from kinfolk.jobs.search import Index
+    from kinfolk.api.search import Index
 
     opened = Index.open(index) if build is None else None
     encoder = open_encoder(model, device, allow_pickle)
@@ -56,8 +56,8 @@ def search(
 
 def build_from(encoder: Encoder, source: str, column: str | None, folder: Path, total: int | None) -> Index:
     """The index of a file's rows."""
+    from kinfolk.api.search import build_index
     from kinfolk.data.readers import COLUMN, is_table, read_rows, read_texts
-    from kinfolk.jobs.search import build_index
 
     wanted = COLUMN if column is None else column
     rows = read_rows(source, wanted) if is_table(source) else read_texts(source, column)

@@ -23,7 +23,7 @@ def tokenize(
     json: Json = False,
 ) -> None:
     """Show the tokens of a text or pair. Each has its id, segment, word and the characters it stands for."""
-    from kinfolk.jobs.find import find_model
+    from kinfolk.api.find import find_model
     from kinfolk.text.tokenizer import Tokenizer
 
     encoding = Tokenizer.load(find_model(model)).encode(text if second is None else (text, second))

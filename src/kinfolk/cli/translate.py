@@ -30,12 +30,12 @@ from kinfolk.cli.options import (
     Warmup,
     open_translator,
 )
-from kinfolk.cli.output import print_json, print_table, say, visible
+from kinfolk.cli.output import log_line, print_json, print_table, visible
 from kinfolk.cli.progress import training, working
 
 if TYPE_CHECKING:
-    from kinfolk.jobs.train_translator import TrainedTranslator
-    from kinfolk.jobs.translator import Translator
+    from kinfolk.api.train_translator import TrainedTranslator
+    from kinfolk.api.translator import Translator
     from kinfolk.training.trainer import Progress
 
 TRAIN_EXAMPLE = """\
@@ -75,8 +75,8 @@ def train_translator(
         list[str] | None,
         typer.Option("--set", help="Settings of the model that differ from its size: dropout=0.3,encoder_layers=4."),
     ] = None,
-    vocabulary: Annotated[
-        int | None, typer.Option("--vocabulary", help="Number of pieces to learn.  [default: 8000]")
+    vocabulary_size: Annotated[
+        int | None, typer.Option("--vocabulary-size", help="Number of pieces to learn.  [default: 8000]")
     ] = None,
     vocabulary_kind: Annotated[
         str | None,
@@ -100,18 +100,18 @@ def train_translator(
     epochs: Annotated[float | None, typer.Option("--epochs", help="Passes over the data.", show_default="20")] = None,
     minutes: Minutes = None,
     steps: Steps = None,
-    rate: Rate = 1e-3,
+    learning_rate: Rate = 1e-3,
     batch_tokens: Annotated[int, typer.Option("--batch-tokens", help="Most tokens of a batch, both sides.")] = 4096,
     batch_size: Annotated[int, typer.Option("--batch-size", help="Most pairs of a batch.")] = 512,
-    accumulate: Accumulate = 1,
+    gradient_accumulation: Accumulate = 1,
     schedule: Schedule = "inverse_sqrt",
     warmup: Warmup = 0.1,
-    average: Average = 0.1,
+    weight_averaging: Average = 0.1,
     patience: Patience = None,
     evaluations: Evaluations = 10,
     seed: Annotated[int, typer.Option("--seed", help="Order of the data, dropout, first weights.")] = 0,
     precision: Precision = "fp32",
-    shard: Shard = False,
+    fsdp: Shard = False,
     max_bad_rows: Annotated[
         int, typer.Option("--max-bad-rows", help="Leave out up to so many rows that cannot be read.")
     ] = 0,
@@ -122,17 +122,22 @@ def train_translator(
 
     After a crash the same command goes on.
     """
-    from kinfolk.jobs.train_translator import TranslatorWatcher
-    from kinfolk.jobs.train_translator import train_translator as train_it
+    from kinfolk.api.train_translator import TranslatorCallbacks
+    from kinfolk.api.train_translator import train_translator as train_it
 
     held: Any = both("--dev-source", dev_source, "--dev-target", dev_target)
     if dev is not None and held is not None:
         raise typer.BadParameter("has no meaning beside --dev-source", param_hint="--dev")
-    named: dict[str, Any] = {"minutes": minutes, "steps": steps, "rate": rate, "seed": seed}
+    named: dict[str, Any] = {"minutes": minutes, "steps": steps, "learning_rate": learning_rate, "seed": seed}
     named |= {} if epochs is None else {"epochs": epochs}
-    named |= {"batch_tokens": batch_tokens, "batch_size": batch_size, "accumulate": accumulate, "schedule": schedule}
-    named |= {"warmup": warmup, "average": average, "patience": patience, "evaluations": evaluations}
-    named |= {"precision": precision, "shard": shard}
+    named |= {
+        "batch_tokens": batch_tokens,
+        "batch_size": batch_size,
+        "gradient_accumulation": gradient_accumulation,
+        "schedule": schedule,
+    }
+    named |= {"warmup": warmup, "weight_averaging": weight_averaging, "patience": patience, "evaluations": evaluations}
+    named |= {"precision": precision, "fsdp": fsdp}
     with training() as step:
         found = train_it(
             output,
@@ -144,7 +149,7 @@ def train_translator(
             kind=kind,
             size=size,
             changes=parse_changes(changes),
-            vocabulary=vocabulary,
+            vocabulary_size=vocabulary_size,
             vocabulary_kind=vocabulary_kind,
             joint=False if separate else None,
             init_decoder=init_decoder,
@@ -154,7 +159,9 @@ def train_translator(
             sampling_way=sampling_way,
             max_bad_rows=max_bad_rows,
             device=device,
-            watcher=TranslatorWatcher(lambda survey: say(str(survey)), lambda seed, at: step(seed, dev_loss_named(at))),
+            callbacks=TranslatorCallbacks(
+                lambda survey: log_line(str(survey)), lambda seed, at: step(seed, dev_loss_named(at))
+            ),
             **named,
         )
     show_training(found, json)
@@ -195,10 +202,10 @@ def parse_changes(given: list[str] | None) -> dict[str, Any]:
 
 def show_training(found: TrainedTranslator, json: bool) -> None:
     """Metrics on dev pairs, and where the model is."""
-    from kinfolk.jobs.translator_report import metrics_table
+    from kinfolk.api.translator_report import metrics_table
 
     for note in found.notes:
-        say(f"note: {note}")
+        log_line(f"note: {note}")
     if json:
         told = {"folder": str(found.folder), "metrics": dict(found.metrics), "measured": found.measured}
         print_json(told | {"signature": found.signature})
@@ -207,7 +214,7 @@ def show_training(found: TrainedTranslator, json: bool) -> None:
         title, rows = metrics_table(found.metrics, found.measured, found.survey.dev_pairs)
         print_table((title, "value"), rows)
         print(f"sacreBLEU {found.signature}")
-    say(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
+    log_line(f"the model is in {found.folder / 'model'}, how it came about in {found.folder / 'report.md'}")
 
 
 def translate(
@@ -262,11 +269,11 @@ def translate(
     drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     settings = translator.translate_settings(**sought, **drawn, copy_unknown=copy_unknown)
     if output is not None and source is not None:
-        from kinfolk.jobs.translate_file import translate_file
+        from kinfolk.api.translate_file import translate_file
 
         with working(None) as (work, report):
             translate_file(translator, source, output, settings, column, report)
-        say(f"{work.done:,} texts, {work.seconds:.1f} s, {work.rate}")
+        log_line(f"{work.done:,} texts, {work.seconds:.1f} s, {work.rate}")
         return
     given = texts if source is None else read(source, column)
     several = source is not None or len(texts or []) > 1
@@ -288,7 +295,7 @@ def show_translations(found: Any, best: int, several: bool, json: bool) -> None:
     if json:
         print_json([[asdict(option) for option in options] for chunk in found for options in chunk])
         return
-    from kinfolk.jobs.translate_file import one_line
+    from kinfolk.api.translate_file import one_line
 
     numbers = count(1)
     for chunk in found:
@@ -309,8 +316,8 @@ def show_measured(
     json: bool,
 ) -> None:
     """BLEU on the pairs of a file, or of two."""
+    from kinfolk.api.bleu import measure
     from kinfolk.data.pairs import read_pairs, read_parallel
-    from kinfolk.jobs.measure import measure
 
     if (columns[0] is None) != (columns[1] is None):
         raise typer.BadParameter("name both columns of a table of pairs, or none", param_hint="--text, --label")
@@ -318,13 +325,13 @@ def show_measured(
     one = target is None
     read = read_pairs(source, named, max_bad_rows) if one else read_parallel(source, str(target), max_bad_rows)
     found = measure(translator, read.pairs, translator.translate_settings(beam=beam))
-    found.tally.tell()
+    found.stats.tell()
     if json:
         told = {"pairs": len(read.pairs), "bad": read.bad, "metrics": dict(found.metrics), "signature": found.signature}
         print_json(told)
         return
     if read.bad:
-        say(f"note: {read.bad} bad rows were left out")
+        log_line(f"note: {read.bad} bad rows were left out")
     print_table((f"on {len(read.pairs):,} pairs", "value"), list(found.metrics.items()))
     print(f"sacreBLEU {found.signature}")
 
@@ -342,15 +349,15 @@ def align(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Show which source words a model looks at when it writes each target word."""
-    from kinfolk.jobs.align import usual_layer
+    from kinfolk.api.align import usual_layer
 
     found = open_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = found.matrix(layer, head)
     if output is not None:
-        from kinfolk.jobs.align_picture import alignment_picture
+        from kinfolk.api.align_picture import alignment_picture
 
         alignment_picture(found, output, layer, head)
-        say(f"wrote {output}")
+        log_line(f"wrote {output}")
     if json:
         print_json(found.only(layer, head).as_json())
     elif output is None:

@@ -56,7 +56,7 @@ def weighed_chunks(
         yield first, chunk
 
 
-class StepPlan:
+class BatchSampler:
     """Which items each training step sees: a pure function of (seed, step), so a run can go on anywhere.
 
     Every epoch is a new shuffle, cut into stretches of fifty batches; each stretch is sorted by length, so that

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Choice, ReadResult, finished
-from kinfolk.data.readers import Problems, json_kind, no_column, numbered_rows
+from kinfolk.data.readers import RowErrors, json_kind, no_column, numbered_rows
 from kinfolk.errors import DataError
 
 PLAIN = ("context", "options", "answer")
@@ -19,12 +19,12 @@ PLAIN = ("context", "options", "answer")
 
 def read_choices(path: str | Path, needs_label: bool = True, max_bad_rows: int | None = 0) -> ReadResult[Choice]:
     """The choices of a file. Without `needs_label` answers are not looked at."""
-    problems = Problems(str(path), max_bad_rows)
+    problems = RowErrors(str(path), max_bad_rows)
     choices = [choice for _, _, choice in choice_rows(Path(path), problems, needs_label)]
     return finished(choices, problems, needs_some=needs_label)
 
 
-def choice_rows(path: Path, problems: Problems, needs_label: bool) -> Iterator[tuple[int, dict[str, Any], Choice]]:
+def choice_rows(path: Path, problems: RowErrors, needs_label: bool) -> Iterator[tuple[int, dict[str, Any], Choice]]:
     """Each good row of a file as it stands and as a choice, with its line."""
     if path.suffix.lower() != ".jsonl":
         raise DataError(f"{path}: choices are read from .jsonl files, one object per line")

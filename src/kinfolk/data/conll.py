@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinfolk.data.examples import ReadResult, Sentence, finished
-from kinfolk.data.readers import Problems, escaped_lines, readable
+from kinfolk.data.readers import RowErrors, escaped_lines, readable
 from kinfolk.data.tags import PLAIN, detect_scheme, faults, to_iob2
 from kinfolk.errors import DataError
 
@@ -38,7 +38,7 @@ def read_conll(
 ) -> ReadResult[Sentence]:
     """The sentences of a file; `words` and `tags` number its columns (-1 is the last), `tags=None` leaves tags out."""
     path = Path(path)
-    problems = Problems(str(path), max_bad_rows)
+    problems = RowErrors(str(path), max_bad_rows)
     blocks = _blocks(path)
     sizes = Counter(len(fields) for block in blocks for _, fields in block)
     columns = max(sizes, key=sizes.__getitem__, default=1)
@@ -69,7 +69,7 @@ def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[S
     if len(set(map(len, files))) > 1:
         counts = ", ".join(f"{name} {len(lines)}" for name, lines in zip(names, files, strict=True))
         raise DataError(f"{folder}: the files have different numbers of lines ({counts}), so none can be matched")
-    problems = Problems(str(folder / names[0]), max_bad_rows)
+    problems = RowErrors(str(folder / names[0]), max_bad_rows)
     found: list[Tagged] = []
     for number, (text, tagging, label) in enumerate(zip(*files, strict=True), start=1):
         words, tags = split_blanks(text), split_blanks(tagging)
@@ -137,7 +137,7 @@ def _fault(fields: list[str], columns: int, picked: Sequence[int]) -> str | None
     return None if all(fields[column] for column in picked) else "a word or tag is empty"
 
 
-def _sentences(found: list[Tagged], problems: Problems, tagged: bool) -> tuple[list[Sentence], str]:
+def _sentences(found: list[Tagged], problems: RowErrors, tagged: bool) -> tuple[list[Sentence], str]:
     """Tags judged by the file's own scheme and turned into IOB2; and that scheme."""
     scheme = detect_scheme(sentence.tags for sentence in found)
     sentences: list[Sentence] = []

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from kinfolk.data.readers import Problems
+from kinfolk.data.readers import RowErrors
 from kinfolk.errors import DataError, InputError, kind_of
 
 Label = str | float | tuple[str, ...]  # a class, a number, or any number of labels
@@ -166,7 +166,7 @@ def _fits(label: object, task: str) -> bool:
     return isinstance(label, str) and bool(label)
 
 
-def finished(examples: list[Item], problems: Problems, needs_some: bool = True, told: str = "") -> ReadResult[Item]:
+def finished(examples: list[Item], problems: RowErrors, needs_some: bool = True, told: str = "") -> ReadResult[Item]:
     """The result of a reader, unless there are too many bad rows or no good one."""
     problems.tell()
     if needs_some and not examples:

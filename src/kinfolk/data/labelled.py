@@ -13,8 +13,8 @@ from typing import Any
 
 from kinfolk.data.columns import Columns, find_columns
 from kinfolk.data.examples import Example, Label, ReadResult, finished
-from kinfolk.data.readers import TABLES, Problems, is_table, json_kind, no_column, numbered_lines, numbered_rows
-from kinfolk.errors import DataError, FolderError, choose
+from kinfolk.data.readers import TABLES, RowErrors, is_table, json_kind, no_column, numbered_lines, numbered_rows
+from kinfolk.errors import DataError, FolderError, check_choice
 from kinfolk.files import parse_json
 
 
@@ -39,8 +39,8 @@ def read_examples(
     read only where its column is named, and may be empty.
     """
     path = Path(path)
-    parse = PARSERS[choose("kind", kind, PARSERS)]
-    problems = Problems(str(path), max_bad_rows)
+    parse = PARSERS[check_choice("kind", kind, PARSERS)]
+    problems = RowErrors(str(path), max_bad_rows)
     if not is_table(path):
         _refuse_lines(path, needs_label, [text, pair, label, header])
         lines = [Example(line, None, None, f"{path}:{number}") for number, line in numbered_lines(path, problems)]
@@ -65,7 +65,7 @@ def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> Non
         raise DataError(f"{path}: only {tables}, so none can be named")
 
 
-def table_rows(path: Path, problems: Problems, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+def table_rows(path: Path, problems: RowErrors, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a .csv, .tsv, .jsonl or .parquet file, each with its number."""
     suffix = path.suffix.lower()
     if header is not None and suffix not in (".csv", ".tsv"):

@@ -20,7 +20,7 @@ from kinfolk.data.examples import fingerprint
 from kinfolk.data.labelled import table_rows
 from kinfolk.data.readers import (
     TABLES,
-    Problems,
+    RowErrors,
     escaped_lines,
     is_table,
     json_kind,
@@ -59,7 +59,7 @@ def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_r
         raise InputError(f"columns={columns!r} must be the names of two columns, the source's and the target's")
     if not is_table(path):
         raise DataError(f"{path}: pairs stand in a table ({', '.join(TABLES)}), or in two files of lines")
-    problems = Problems(str(path), max_bad_rows)
+    problems = RowErrors(str(path), max_bad_rows)
     if path.suffix.lower() == ".tsv" and columns is None:
         return _gathered(_tabbed(path, problems), problems)
     return _gathered(_columns(path, problems, columns or COLUMNS), problems)
@@ -67,7 +67,7 @@ def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_r
 
 def read_parallel(source: str | Path, target: str | Path, max_bad_rows: int = 0) -> ReadPairs:
     """The pairs of two files of lines: line n belongs to line n."""
-    problems = Problems(str(source), max_bad_rows)
+    problems = RowErrors(str(source), max_bad_rows)
     return _gathered(_beside(Path(source), Path(target), problems), problems)
 
 
@@ -117,7 +117,7 @@ def hold_out(
 Row = tuple[int, Any, Any]  # a line, and what stands there for a source and a target
 
 
-def _gathered(rows: Iterator[Row], problems: Problems) -> ReadPairs:
+def _gathered(rows: Iterator[Row], problems: RowErrors) -> ReadPairs:
     pairs: list[Pair] = []
     for number, source, target in rows:
         pair = Pair(source, target, f"{problems.where}:{number}")
@@ -142,7 +142,7 @@ def _fault(pair: Pair) -> str | None:
     return None
 
 
-def _tabbed(path: Path, problems: Problems) -> Iterator[Row]:
+def _tabbed(path: Path, problems: RowErrors) -> Iterator[Row]:
     for number, line in numbered_lines(path, problems):
         fields = line.split("\t")
         if fields == [""]:  # a blank line holds no row, as in other tables
@@ -154,7 +154,7 @@ def _tabbed(path: Path, problems: Problems) -> Iterator[Row]:
             problems.add(number, f"{tabs}, expected one between source and target")
 
 
-def _columns(path: Path, problems: Problems, names: Sequence[str]) -> Iterator[Row]:
+def _columns(path: Path, problems: RowErrors, names: Sequence[str]) -> Iterator[Row]:
     first = True
     for number, row in table_rows(path, problems, None):
         missing = [name for name in names if name not in row]
@@ -167,7 +167,7 @@ def _columns(path: Path, problems: Problems, names: Sequence[str]) -> Iterator[R
             yield number, row[names[0]], row[names[1]]
 
 
-def _beside(source: Path, target: Path, problems: Problems) -> Iterator[Row]:
+def _beside(source: Path, target: Path, problems: RowErrors) -> Iterator[Row]:
     """Both files to their ends: a fault in one must not move the other, and a missing line is told with both counts."""
     counts = [0, 0]
     for side in zip_longest(_counted(source, counts, 0), _counted(target, counts, 1)):

@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kinfolk.data.readers import Problems, no_column
+from kinfolk.data.readers import RowErrors, no_column
 from kinfolk.errors import DataError
 from kinfolk.files import reading, require_file
 
 ROWS_AT_ONCE = 4096
 
 
-def parquet_rows(path: Path, problems: Problems, column: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+def parquet_rows(path: Path, problems: RowErrors, column: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number; a file that pyarrow refuses is an error, as no row of it can be judged.
 
     `column` must be there.

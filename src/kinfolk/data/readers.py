@@ -3,7 +3,7 @@
 Files are UTF-8 (a byte-order mark is removed), and only \\n or \\r\\n ends a line: U+2028 and its relatives are text.
 An empty line is an empty text; no row is dropped. From the first fault on nothing more is handed out: the rest of the
 file is only looked through, and the first faults are told together, each as file:line: reason. Readers of labelled
-data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `Problems` allows some.
+data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `RowErrors` allows some.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST_LINE = 64 * 2**20  # a line beyond it is not text, and must not fill the
 ESCAPED = re.compile("[\udc80-\udcff]")  # what decoding makes of a byte that is not UTF-8
 
 
-class Problems:
+class RowErrors:
     """The bad rows of a file: all are counted, the first are told. Up to `allowed` of them may be left out."""
 
     def __init__(self, where: str, allowed: int | None = None):
@@ -78,7 +78,7 @@ def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, without their ends."""
-    problems = Problems(name_of(path))
+    problems = RowErrors(name_of(path))
     for _, line in numbered_lines(path, problems):
         if not problems.found:
             yield line
@@ -89,7 +89,7 @@ def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]
     """The rows of a table; in each of them `column` is a string."""
     if not is_table(path):
         raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
-    problems = Problems(name_of(path))
+    problems = RowErrors(name_of(path))
     for number, row in numbered_rows(path, problems, column):
         if not isinstance(row[column], str):
             problems.add(number, f'"{column}" is {json_kind(row[column])}, expected a string')
@@ -98,7 +98,7 @@ def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]
     problems.tell()
 
 
-def numbered_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, str]]:
+def numbered_lines(path: str | Path, problems: RowErrors) -> Iterator[tuple[int, str]]:
     """Lines without their ends, each with its number; one that is not UTF-8 is a problem."""
     for number, line in escaped_lines(path):
         fault = None if line.isascii() else ESCAPED.search(line)
@@ -109,7 +109,7 @@ def numbered_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, 
 
 
 def numbered_rows(
-    path: str | Path, problems: Problems, column: str | None = None, header: Sequence[str] | None = None
+    path: str | Path, problems: RowErrors, column: str | None = None, header: Sequence[str] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows of a table, each with the number of its first line, or in a .parquet file its own.
 
@@ -174,7 +174,7 @@ def _refuse_binary(line: bytes, where: str) -> None:
 
 
 def _json_rows(
-    lines: Iterator[tuple[int, str]], column: str | None, problems: Problems
+    lines: Iterator[tuple[int, str]], column: str | None, problems: RowErrors
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in lines:
         if not line.strip():
@@ -204,7 +204,7 @@ def no_column(column: str, present: Sequence[str]) -> str:
 
 
 def _table_rows(
-    records: Iterator[tuple[int, list[str]]], column: str | None, header: Sequence[str] | None, problems: Problems
+    records: Iterator[tuple[int, list[str]]], column: str | None, header: Sequence[str] | None, problems: RowErrors
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     first, names = next(records, (1, [])) if header is None else (1, list(header))
     _refuse_tabs(first, names, problems)
@@ -223,7 +223,7 @@ def _table_rows(
             problems.add(number, f"{len(fields)} fields, the header has {len(names)}")
 
 
-def _refuse_tabs(number: int, fields: Sequence[str], problems: Problems) -> None:
+def _refuse_tabs(number: int, fields: Sequence[str], problems: RowErrors) -> None:
     if len(fields) == 1 and "\t" in fields[0]:
         problems.stop(number, "its columns are separated by tabs, not commas: name the file .tsv")
 
@@ -241,7 +241,7 @@ def _semicolons(line: str, count: int | None) -> bool:
 
 
 def _csv_records(
-    lines: Iterator[tuple[int, str]], problems: Problems, count: int | None
+    lines: Iterator[tuple[int, str]], problems: RowErrors, count: int | None
 ) -> Iterator[tuple[int, list[str]]]:
     """Records with the number of their first line; a quoted field may run over several.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Question, ReadResult, finished
-from kinfolk.data.readers import Problems, json_kind
+from kinfolk.data.readers import RowErrors, json_kind
 from kinfolk.errors import DataError
 from kinfolk.files import read_object
 
@@ -22,7 +22,7 @@ def read_squad(path: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Que
     articles = read_object(path).get("data")
     if not isinstance(articles, list):
         raise DataError(f'{path}: not a SQuAD file: its "data" is {json_kind(articles)}, expected a list of articles')
-    problems = Problems(str(path), max_bad_rows)
+    problems = RowErrors(str(path), max_bad_rows)
     questions: list[Question] = []
     seen: set[str] = set()
     for place, context, entry in _entries(articles, problems):
@@ -38,7 +38,7 @@ def read_squad(path: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Que
     return finished(questions, problems)
 
 
-def _entries(articles: list[Any], problems: Problems) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _entries(articles: list[Any], problems: RowErrors) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """(place, context, question as it stands) of everything that has the shape of a question in a paragraph."""
     for number, article in enumerate(articles, start=1):
         title = str(article.get("title") or number) if isinstance(article, dict) else str(number)
@@ -56,7 +56,7 @@ def _entries(articles: list[Any], problems: Problems) -> Iterator[tuple[str, str
                     problems.add(f"{place}/{entry_number}", f"expected an object, found {json_kind(entry)}")
 
 
-def _list(owner: Any, name: str, place: str, problems: Problems) -> list[Any]:
+def _list(owner: Any, name: str, place: str, problems: RowErrors) -> list[Any]:
     if not isinstance(owner, dict):
         problems.add(place, f"expected an object, found {json_kind(owner)}")
         return []

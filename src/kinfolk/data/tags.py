@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from kinfolk.errors import InputError, choose
+from kinfolk.errors import InputError, check_choice
 
 SCHEMES = ("IOB2", "IOB1", "IOBES", "BILOU")
 PLAIN = "plain"
@@ -59,7 +59,7 @@ def marks_spans(labels: Iterable[str]) -> bool:
 
 def faults(tags: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
     """(place, reason) of each tag that breaks the scheme; a span that is not ended is told at the last tag."""
-    if choose("scheme", scheme, (*SCHEMES, PLAIN)) == PLAIN:
+    if check_choice("scheme", scheme, (*SCHEMES, PLAIN)) == PLAIN:
         return
     for place, (before, tag) in enumerate(pairwise([OUTSIDE, *tags, OUTSIDE])):
         if not _legal(before, tag, scheme):

@@ -31,7 +31,7 @@ class Writer(Protocol):
         """Write what is still missing; after a failure too, for a writer that stays open complains when it goes."""
 
 
-class Form:
+class TableFormat:
     """The kind of file that a path names, and the columns that it will have: those of the first row."""
 
     def __init__(self, path: str | Path):
@@ -69,7 +69,7 @@ class TextWriter:
     """Rows to a .csv, .tsv or .jsonl stream; the first row gives the header."""
 
     def __init__(self, stream: BinaryIO, path: str | Path):
-        self.form = Form(path)
+        self.form = TableFormat(path)
         self.stream = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="", write_through=True)
         self.table = csv.writer(self.stream, lineterminator="\n")
 

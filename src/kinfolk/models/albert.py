@@ -29,10 +29,10 @@ from kinfolk.models.bert import (
     token_head,
 )
 from kinfolk.models.model import Family, Head, Joined, Keys, Preset
-from kinfolk.parts.blocks import SharedStack
-from kinfolk.parts.embeddings import SummedEmbeddings
-from kinfolk.parts.tables import Linear
-from kinfolk.parts.tokens import Tokens
+from kinfolk.nn.blocks import SharedStack
+from kinfolk.nn.embeddings import SummedEmbeddings
+from kinfolk.nn.fast.linear import Linear
+from kinfolk.nn.packed import Tokens
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class AlbertConfig(BertConfig):
         "embedding_width": "embedding_size",
         "groups": "num_hidden_groups",
     }
-    fixed: ClassVar[dict[str, Any]] = BertConfig.fixed | {"inner_group_num": 1}
-    unsaid: ClassVar[dict[str, Any]] = {"width": 4096, "heads": 64, "inner_width": 16_384}  # the xxlarge size
+    hf_required: ClassVar[dict[str, Any]] = BertConfig.hf_required | {"inner_group_num": 1}
+    hf_defaults: ClassVar[dict[str, Any]] = {"width": 4096, "heads": 64, "inner_width": 16_384}  # the xxlarge size
 
     @property
     def table_width(self) -> int:

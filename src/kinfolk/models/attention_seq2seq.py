@@ -3,7 +3,7 @@
 Idea: one state cannot hold a long sentence; let each step of the decoder choose what to look at.
 Departure from Seq2Seq: after each step the decoder's vector is scored against every vector of the encoder (dot product,
 bilinear form or perceptron); the softmax of the scores mixes them into a context vector, and the prediction is made
-from both, tanh(W [h; c]) (parts/scores.py). That vector is not fed to the next step, so under teacher forcing the
+from both, tanh(W [h; c]) (nn/scores.py). That vector is not fed to the next step, so under teacher forcing the
 decoder runs over the whole target at once.
 Papers: Bahdanau et al. 2014, "Neural Machine Translation by Jointly Learning to Align and Translate"; Luong et al.
 2015, "Effective Approaches to Attention-based Neural Machine Translation", whose drawing this is.
@@ -18,7 +18,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.models import seq2seq
 from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from kinfolk.models.text_to_text import TextToTextPreset
-from kinfolk.parts.scores import SCORES, LookBack, build_score
+from kinfolk.nn.scores import SCORES, LuongAttention, build_score
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class AttentionConfig(Seq2SeqConfig):
 class AttentionSeq2Seq(Seq2Seq):
     """As Seq2Seq, with a look back at the source."""
 
-    def build_look_back(self, config: Any) -> LookBack:
+    def build_look_back(self, config: Any) -> LuongAttention:
         width, source_width = config.hidden, config.source_width
         score = build_score(config.score, width, source_width, config.score_width or width)
-        return LookBack(score, width, source_width)
+        return LuongAttention(score, width, source_width)
 
 
 LUONG = AttentionConfig(

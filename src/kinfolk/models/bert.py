@@ -20,15 +20,15 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
-from kinfolk.parts.blocks import Block, Stack
-from kinfolk.parts.crf import PathHead
-from kinfolk.parts.embeddings import SummedEmbeddings
-from kinfolk.parts.heads import MaskedHead, Pooler, TextHead, TokenHead
-from kinfolk.parts.kernels import ACTIVATIONS
-from kinfolk.parts.positions import BucketedBias
-from kinfolk.parts.scopes import Full
-from kinfolk.parts.tokens import Layout, Tokens
-from kinfolk.parts.trace import Trace
+from kinfolk.nn.blocks import Block, Stack
+from kinfolk.nn.crf import CrfHead
+from kinfolk.nn.embeddings import SummedEmbeddings
+from kinfolk.nn.fast.kernels import ACTIVATIONS
+from kinfolk.nn.heads import MaskedHead, Pooler, TextHead, TokenHead
+from kinfolk.nn.packed import Layout, Tokens
+from kinfolk.nn.positions import BucketedBias
+from kinfolk.nn.scopes import Full
+from kinfolk.nn.trace import Trace
 
 BLOCK = re.compile(r"\bblocks\.(\d+)\.")
 
@@ -43,7 +43,7 @@ class BertConfig(EncoderConfig):
     positions: int = 512
     segments: int = 2
     dropout: float = 0.1
-    initial_deviation: float = 0.02
+    init_std: float = 0.02
     pad_id: int = 0
     heads: int = 12
     inner_width: int = 3072
@@ -63,10 +63,10 @@ class BertConfig(EncoderConfig):
         "dropout": "hidden_dropout_prob",
         "attention_dropout": "attention_probs_dropout_prob",
         "norm_epsilon": "layer_norm_eps",
-        "initial_deviation": "initializer_range",
+        "init_std": "initializer_range",
         "pad_id": "pad_token_id",
     }
-    fixed: ClassVar[dict[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
+    hf_required: ClassVar[dict[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,13 +114,13 @@ class Bert(nn.Module):
         return math.ceil((int(found[1]) + 1) * self.stack.layers / blocks) if found else 0  # type: ignore[operator]
 
     def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
-        bound = Full().bind(tokens.layout)
+        plan = Full().plan(tokens.layout)
         hidden = self.embeddings(tokens)
         if trace is not None:
             trace.begin(tokens.layout)
             trace.add_hidden(hidden)
-        bias = None if self.bias is None else self.bias(bound)
-        return self.stack(hidden, bound, bias, trace, depth)  # type: ignore[no-any-return]
+        bias = None if self.bias is None else self.bias(plan)
+        return self.stack(hidden, plan, bias, trace, depth)  # type: ignore[no-any-return]
 
     def first(self, tokens: Tokens) -> Tensor:
         """Vectors of the last layer, of each text's first token alone: (texts, width).
@@ -131,9 +131,9 @@ class Bert(nn.Module):
         if last < 0:
             return layout.first(self.embeddings(tokens))
         hidden = self(tokens, depth=last)
-        bound = Full().bind(Layout((1,) * layout.sequences, layout.device), layout)
-        bias = None if self.bias is None else self.bias(bound)
-        return self.stack.block(last)(hidden, bound, bias, at=layout.first_rows)  # type: ignore[operator, no-any-return]
+        plan = Full().plan(Layout((1,) * layout.sequences, layout.device), layout)
+        bias = None if self.bias is None else self.bias(plan)
+        return self.stack.block(last)(hidden, plan, bias, at=layout.first_rows)  # type: ignore[operator, no-any-return]
 
 
 ROUGHLY = "110M, as the English one; its vocabulary is another"
@@ -187,7 +187,7 @@ def token_head(config: BertConfig, labels: int) -> nn.Module:
 
 def path_head(config: BertConfig, labels: int) -> nn.Module:
     """One linear layer on every token, and a random field over the tags of neighbours."""
-    return PathHead(config.width, labels, config.dropout)
+    return CrfHead(config.width, labels, config.dropout)
 
 
 def span_head(config: BertConfig, labels: int) -> nn.Module:
@@ -200,7 +200,7 @@ def choice_head(config: BertConfig, labels: int) -> nn.Module:
     return TextHead(config.width, 1, "pooled", config.dropout)
 
 
-PATH = {"output": "classifier", "crf": "crf"}  # a tagger for everyone, and what only we read
+PATH = {"output": "classifier", "crf": "crf"}  # a tagger for all_families, and what only we read
 HEADS = {
     "masked_lm": Head(
         masked_head,

@@ -17,7 +17,7 @@ from torch import nn
 
 from kinfolk.models.bert import PATH, Bert, BertConfig, masked_head, path_head, span_head, token_head
 from kinfolk.models.model import Family, Head, Joined, Keys, Preset
-from kinfolk.parts.heads import TextHead
+from kinfolk.nn.heads import TextHead
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class DistilBertConfig(BertConfig):
         "activation": "activation",
         "dropout": "dropout",
         "attention_dropout": "attention_dropout",
-        "initial_deviation": "initializer_range",
+        "init_std": "initializer_range",
         "pad_id": "pad_token_id",
     }
-    fixed: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
+    hf_required: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
 
 
 def dense_head(config: BertConfig, labels: int) -> nn.Module:

@@ -60,8 +60,12 @@ class MarianConfig(TransformerConfig):
         "scale_embedding": "scale_embedding",
         "shared_tables": "share_encoder_decoder_embeddings",
     }
-    fixed: ClassVar[dict[str, Any]] = {"tie_word_embeddings": True, "is_encoder_decoder": True, "is_decoder": False}
-    unsaid: ClassVar[dict[str, Any]] = {
+    hf_required: ClassVar[dict[str, Any]] = {
+        "tie_word_embeddings": True,
+        "is_encoder_decoder": True,
+        "is_decoder": False,
+    }
+    hf_defaults: ClassVar[dict[str, Any]] = {
         "width": 1024,
         "encoder_layers": 12,
         "decoder_layers": 12,
@@ -73,20 +77,20 @@ class MarianConfig(TransformerConfig):
     }
 
     @classmethod
-    def from_public(cls, public: Mapping[str, Any], where: str) -> Self:
+    def from_hf(cls, public: Mapping[str, Any], where: str) -> Self:
         ours = {theirs: name for name, theirs in cls.hf_names.items()}
         for decoder, encoder in ONE_FOR_BOTH.items():
-            default = cls.unsaid[ours[encoder]]
+            default = cls.hf_defaults[ours[encoder]]
             one, other = public.get(encoder, default), public.get(decoder, default)
             if one != other:
                 values = f"{encoder}={str(one)[:60]} and {decoder}={str(other)[:60]}"
                 raise ConfigError(f"{where}: {values} differ, and only models with one number for both are supported")
-        found = super().from_public(public, where)
+        found = super().from_hf(public, where)
         same = found.target_vocabulary_size == found.vocabulary_size
         return replace(found, target_vocabulary_size=0) if same else found
 
-    def to_public(self) -> dict[str, Any]:
-        public = super().to_public()
+    def to_hf(self) -> dict[str, Any]:
+        public = super().to_hf()
         public |= {decoder: public[encoder] for decoder, encoder in ONE_FOR_BOTH.items()}
         return public | {"decoder_vocab_size": self.target_vocabulary, "forced_eos_token_id": self.end_id}
 
@@ -158,7 +162,7 @@ FAMILY = TextToText(
     paper="Junczys-Dowmunt et al. 2018",
     config=MarianConfig,
     body=Transformer,
-    initialise=xavier,
+    initialize=xavier,
     architecture="MarianMTModel",
     presets={},
     keys=keys,

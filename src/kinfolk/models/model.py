@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError, MissingHeadError, nearest
-from kinfolk.parts.tables import Embedding
-from kinfolk.parts.tokens import Tokens
-from kinfolk.parts.trace import Trace
+from kinfolk.nn.fast.linear import Embedding
+from kinfolk.nn.packed import Tokens
+from kinfolk.nn.trace import Trace
 
 MOST_LAYERS = 1_000
 MOST_SETTINGS = 1_000
@@ -44,8 +44,10 @@ class Config:
     """Settings of a model under our own names. Subclasses add fields and the table of public names."""
 
     hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one
-    fixed: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
-    unsaid: ClassVar[dict[str, Any]] = {}  # what a public file means by leaving a setting out, where that is not ours
+    hf_required: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
+    hf_defaults: ClassVar[
+        dict[str, Any]
+    ] = {}  # what a public file means by leaving a setting out, where that is not ours
 
     @classmethod
     def make(cls, **settings: Any) -> Self:
@@ -63,16 +65,16 @@ class Config:
         return cls(**settings)
 
     @classmethod
-    def from_public(cls, public: Mapping[str, Any], where: str) -> Self:
+    def from_hf(cls, public: Mapping[str, Any], where: str) -> Self:
         """Read a public config.json. Names we do not know are left alone unless they look like a misspelling."""
-        for name, value in cls.fixed.items():
+        for name, value in cls.hf_required.items():
             if name in public and public[name] not in (value, None):
                 found = str(public[name])[:60]
                 raise ConfigError(f"{where}: {name}={found!r} is not supported here (only {value!r} is)")
         ours = {theirs: name for name, theirs in cls.hf_names.items()}
         _refuse_misspelt(public, list(ours), where)
         given = {ours[name]: value for name, value in public.items() if name in ours and value is not None}
-        settings = cls.unsaid | given
+        settings = cls.hf_defaults | given
         activation = settings.get("activation")
         if activation is not None:
             if not isinstance(activation, str) or activation not in PUBLIC_ACTIVATIONS:
@@ -86,14 +88,14 @@ class Config:
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
-    def to_public(self) -> dict[str, Any]:
+    def to_hf(self) -> dict[str, Any]:
         """The settings under their public names, as config.json wants them."""
         settings = {theirs: getattr(self, name) for name, theirs in self.hf_names.items()}
         activations = {ours: theirs for theirs, ours in reversed(PUBLIC_ACTIVATIONS.items())}
         if "activation" in self.hf_names:
             theirs = self.hf_names["activation"]
             settings[theirs] = activations[settings[theirs]]
-        return settings | dict(self.fixed)
+        return settings | dict(self.hf_required)
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
@@ -134,7 +136,7 @@ class EncoderConfig(Config):
     positions: int
     segments: int
     dropout: float
-    initial_deviation: float
+    init_std: float
     pad_id: int
 
     @property
@@ -252,7 +254,7 @@ class Model(nn.Module):
         """Vectors of the last layer, or of layer `depth`: (tokens, width)."""
         return self.body(tokens, trace, depth)  # type: ignore[no-any-return]
 
-    def depths(self) -> dict[str, int]:
+    def layer_ids(self) -> dict[str, int]:
         """How far above the input each parameter stands: 0 for embeddings, i for layer i, more for pooler and heads."""
         return {name: self._depth(name) for name, _ in self.named_parameters()}
 
@@ -312,7 +314,7 @@ class Model(nn.Module):
         return head(wanted)  # type: ignore[no-any-return]
 
 
-def initialise(model: nn.Module, deviation: float, seed: int = 0) -> None:
+def initialize(model: nn.Module, deviation: float, seed: int = 0) -> None:
     """BERT's start: matrices and tables from N(0, deviation), biases zero, norms the identity."""
     generator = torch.Generator().manual_seed(seed)
     for module in model.modules():
@@ -350,7 +352,7 @@ def with_fresh_head(
         config = dataclasses.replace(config, **changes)
     pooled = known[name].build(config, labels).reads == "pooled"
     fresh = Model(model.family, config, {name: labels}, pooler=pooled, own_table=False)
-    initialise(fresh, config.initial_deviation, seed)
+    initialize(fresh, config.init_std, seed)
     kept = model.state_dict()
     started = [tensor for tensor in fresh.state_dict() if not (tensor.startswith("body.") and tensor in kept)]
     fresh.load_state_dict(

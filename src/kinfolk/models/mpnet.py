@@ -17,7 +17,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.bert import PATH, Bert, BertConfig, choice_head, path_head, span_head, token_head
 from kinfolk.models.model import Family, Head, Joined, Keys, Preset
 from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
-from kinfolk.parts.positions import BucketedBias
+from kinfolk.nn.positions import BucketedBias
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class MPNetConfig(RobertaConfig):
     hf_names: ClassVar[dict[str, str]] = {
         name: theirs for name, theirs in RobertaConfig.hf_names.items() if name != "segments"
     } | {"distance_buckets": "relative_attention_num_buckets"}
-    unsaid: ClassVar[dict[str, Any]] = {"positions": 512, "norm_epsilon": 1e-12}
+    hf_defaults: ClassVar[dict[str, Any]] = {"positions": 512, "norm_epsilon": 1e-12}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,7 +4,7 @@ Idea: read a text a token at a time, keep one vector of what was read, and guess
 model has learned of a language is worth carrying elsewhere: under a head for classes (N -> 1) or tags (N -> N) it is an
 encoder like any other, and it can start the decoder of a sequence-to-sequence model (seq2seq.py).
 Departures: none, it has no parent. As options the kind of recurrence ("gru" is torch's form, "deck_gru" that of the
-lectures: parts/deck_gru.py), one table for reading and scoring (Press and Wolf 2017) and, for readers that do not
+lectures: nn/gru.py), one table for reading and scoring (Press and Wolf 2017) and, for readers that do not
 guess what comes next, both directions with half the width each.
 Papers: Mikolov et al. 2010, "Recurrent neural network based language model"; Zaremba et al. 2014, "Recurrent Neural
 Network Regularization", whose three sizes are the presets; Dai and Le 2015, "Semi-supervised Sequence Learning".
@@ -21,14 +21,14 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.model import MOST_LAYERS, EncoderConfig, Family, Head, Preset
-from kinfolk.parts.crf import PathHead
-from kinfolk.parts.deck_gru import KINDS, DeckGru, build_recurrent
-from kinfolk.parts.dropout import Dropout
-from kinfolk.parts.heads import NextTokenHead, TextHead, TokenHead
-from kinfolk.parts.recurrent import Recurrent
-from kinfolk.parts.tables import Embedding
-from kinfolk.parts.tokens import Layout, Tokens
-from kinfolk.parts.trace import Trace
+from kinfolk.nn.crf import CrfHead
+from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.nn.fast.linear import Embedding
+from kinfolk.nn.gru import KINDS, DeckGru, build_recurrent
+from kinfolk.nn.heads import NextTokenHead, TextHead, TokenHead
+from kinfolk.nn.packed import Layout, Tokens
+from kinfolk.nn.recurrent import Recurrent
+from kinfolk.nn.trace import Trace
 
 LAYER = re.compile(r"_l(\d+)(_reverse)?$")  # as torch ends the names of its weights
 CELL = re.compile(r"cells\.(\d+)\.")  # as the deck's form begins them: layers x directions
@@ -44,7 +44,7 @@ class RecurrentLmConfig(EncoderConfig):
     positions: int = 4096  # tokens read at once by heads, as a promise to the reader: recurrence goes on for ever
     segments: int = 0
     dropout: float = 0.5
-    initial_deviation: float = 0.05
+    init_std: float = 0.05
     pad_id: int = 0
     end_id: int = 0  # ends a text, and stands before the first one
     kind: str = "lstm"
@@ -55,10 +55,10 @@ class RecurrentLmConfig(EncoderConfig):
     hf_names: ClassVar[dict[str, str]] = {
         name: name
         for name in (
-            "vocabulary_size", "width", "layers", "positions", "dropout", "initial_deviation", "pad_id", "end_id",
-            "kind", "tied", "bidirectional",
+            "vocabulary_size", "width", "layers", "positions", "dropout", "pad_id", "end_id", "kind", "tied",
+            "bidirectional",
         )
-    }  # fmt: skip
+    } | {"init_std": "initial_deviation"}  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +160,7 @@ HEADS = {
         {"output": "classifier"},
     ),
     "tag_crf": Head(
-        lambda config, labels: PathHead(config.width, labels, config.dropout),
+        lambda config, labels: CrfHead(config.width, labels, config.dropout),
         "RecurrentForTokenClassification",
         {"output": "classifier", "crf": "crf"},
     ),

@@ -1,7 +1,7 @@
 """A recurrent language model as it is trained and as it writes: vectors, scores, and the state that goes on.
 
 `recurrent_lm.py` says what it is. Here the same weights have a state that is passed in and returned: from batch to
-batch of a long text (objectives/next_token.py), and from token to token while writing (generate/).
+batch of a long text (objectives/language_model.py), and from token to token while writing (generate/).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.model import Model
 from kinfolk.models.recurrent_lm import FAMILY, RecurrentLmConfig, layer_of
 from kinfolk.models.text_to_text import xavier
-from kinfolk.parts.recurrent import CellState
-from kinfolk.parts.recurrent_decoder import RecurrentDecoder, RecurrentState
-from kinfolk.parts.tokens import Tokens
-from kinfolk.parts.trace import Trace
+from kinfolk.nn.packed import Tokens
+from kinfolk.nn.recurrent import CellState
+from kinfolk.nn.recurrent_decoder import RecurrentDecoder, RecurrentState
+from kinfolk.nn.trace import Trace
 
 
 class RecurrentLm(nn.Module):
@@ -68,7 +68,7 @@ class RecurrentLm(nn.Module):
         hidden, memory = self.decoder.step(ids, state.memory)
         return self.scores(hidden), RecurrentState(state.beams, memory)
 
-    def depths(self) -> dict[str, int]:
+    def layer_ids(self) -> dict[str, int]:
         """How far above the input each parameter stands: 0 for the table, then the layers, then the scores."""
         return {name: self._depth(name) for name, _ in self.named_parameters()}
 

@@ -98,6 +98,6 @@ def owner(name: str, relatives: Sequence[Kin]) -> Kin:
     return known[name]
 
 
-def everyone() -> list[TextToText | Family]:
+def all_families() -> list[TextToText | Family]:
     """All families of both kinds, parents first."""
     return [*text_to_text_families(), *families()]

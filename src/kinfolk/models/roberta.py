@@ -18,7 +18,7 @@ from torch import nn
 
 from kinfolk.models.bert import KEYS, PATH, Bert, BertConfig, choice_head, masked_head, path_head, span_head, token_head
 from kinfolk.models.model import Family, Head, Preset
-from kinfolk.parts.heads import TextHead
+from kinfolk.nn.heads import TextHead
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RobertaConfig(BertConfig):
     norm_epsilon: float = 1e-5
     pad_id: int = 1
 
-    unsaid: ClassVar[dict[str, Any]] = {"positions": 512, "segments": 2, "norm_epsilon": 1e-12}
+    hf_defaults: ClassVar[dict[str, Any]] = {"positions": 512, "segments": 2, "norm_epsilon": 1e-12}
 
     @property
     def first_position(self) -> int:

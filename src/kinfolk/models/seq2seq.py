@@ -24,15 +24,15 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.recurrent_lm import check_recurrent, layer_of
 from kinfolk.models.recurrent_writer import RecurrentLm, start_recurrent
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset
-from kinfolk.parts.deck_gru import build_recurrent
-from kinfolk.parts.dropout import Dropout
-from kinfolk.parts.recurrent import CellState
-from kinfolk.parts.recurrent_decoder import RecurrentDecoder, RecurrentState
-from kinfolk.parts.scopes import Full
-from kinfolk.parts.scores import LookBack
-from kinfolk.parts.tables import Embedding, Linear
-from kinfolk.parts.tokens import Tokens
-from kinfolk.parts.trace import PairTrace, Trace
+from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.nn.fast.linear import Embedding, Linear
+from kinfolk.nn.gru import build_recurrent
+from kinfolk.nn.packed import Tokens
+from kinfolk.nn.recurrent import CellState
+from kinfolk.nn.recurrent_decoder import RecurrentDecoder, RecurrentState
+from kinfolk.nn.scopes import Full
+from kinfolk.nn.scores import LuongAttention
+from kinfolk.nn.trace import PairTrace, Trace
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Seq2Seq(nn.Module):
         self.look_back = self.build_look_back(config)
         self.dropout = Dropout(config.dropout)
 
-    def build_look_back(self, config: Any) -> LookBack | None:
+    def build_look_back(self, config: Any) -> LuongAttention | None:
         """How the decoder looks at the source while it writes: not at all."""
         return None
 
@@ -151,7 +151,7 @@ class Seq2Seq(nn.Module):
             trace.across.begin(target.layout)
         if self.look_back is None:
             return hidden  # type: ignore[no-any-return]
-        across = Full().bind(target.layout, source.layout)
+        across = Full().plan(target.layout, source.layout)
         return self.look_back(hidden, read, across, None if trace is None else trace.across)  # type: ignore[no-any-return]
 
     def scores(self, hidden: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ class Seq2Seq(nn.Module):
         hidden, state = self.advance(ids, state)
         return self.scores(hidden), state
 
-    def depths(self) -> dict[str, int]:
+    def layer_ids(self) -> dict[str, int]:
         """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
         return {name: self._depth(name) for name, _ in self.named_parameters()}
 
@@ -246,7 +246,7 @@ FAMILY = TextToText(
     paper="Sutskever et al. 2014",
     config=Seq2SeqConfig,
     body=Seq2Seq,
-    initialise=start_recurrent,
+    initialize=start_recurrent,
     architecture="Seq2Seq",
     presets=PRESETS,
 )

@@ -73,7 +73,7 @@ class TextToText:
     paper: str
     config: type[TextToTextConfig]
     body: Callable[[Any], nn.Module]
-    initialise: Callable[[Any, int], None]  # a module and a seed: weights to train from
+    initialize: Callable[[Any, int], None]  # a module and a seed: weights to train from
     architecture: str
     presets: Mapping[str, TextToTextPreset]
     keys: Callable[[Any], Keys] | None = None  # None: files that call tensors as we do
@@ -109,7 +109,7 @@ def fresh(family: TextToText, config: TextToTextConfig, seed: int = 0) -> nn.Mod
     with torch.device("meta"):
         model = family.body(config)
     model.to_empty(device="cpu")
-    family.initialise(model, seed)
+    family.initialize(model, seed)
     return model
 
 

@@ -26,16 +26,16 @@ from torch import Tensor, nn
 from kinfolk.errors import ConfigError
 from kinfolk.models.model import MOST_LAYERS
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset, xavier
-from kinfolk.parts.blocks import Block, Stack
-from kinfolk.parts.decoder import Decoder, DecoderBlock, DecoderState
-from kinfolk.parts.dropout import Dropout
-from kinfolk.parts.kernels import ACTIVATIONS
-from kinfolk.parts.norm import Norm
-from kinfolk.parts.positions import ARRANGEMENTS, sinusoids
-from kinfolk.parts.scopes import Causal, Full
-from kinfolk.parts.tables import Embedding
-from kinfolk.parts.tokens import Tokens
-from kinfolk.parts.trace import PairTrace, Trace
+from kinfolk.nn.blocks import Block, Stack
+from kinfolk.nn.decoder import Decoder, DecoderBlock, DecoderState
+from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.nn.fast.kernels import ACTIVATIONS
+from kinfolk.nn.fast.linear import Embedding
+from kinfolk.nn.norm import Norm
+from kinfolk.nn.packed import Tokens
+from kinfolk.nn.positions import ARRANGEMENTS, sinusoids
+from kinfolk.nn.scopes import Causal, Full
+from kinfolk.nn.trace import PairTrace, Trace
 
 NORMS = ("post", "pre")
 CHOICES = {"activation": tuple(ACTIVATIONS), "sinusoid": ARRANGEMENTS, "norm": NORMS}
@@ -145,7 +145,7 @@ class Transformer(nn.Module):
         if trace is not None:
             trace.begin(source.layout)
             trace.add_hidden(hidden)
-        hidden = self.encoder(hidden, Full().bind(source.layout), trace=trace)
+        hidden = self.encoder(hidden, Full().plan(source.layout), trace=trace)
         return hidden if self.encoder_norm is None else self.encoder_norm(hidden)  # type: ignore[no-any-return]
 
     def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
@@ -159,8 +159,8 @@ class Transformer(nn.Module):
             trace.target.begin(target.layout)
             trace.target.add_hidden(hidden)
             trace.across.begin(target.layout)
-        bound, across = Causal().bind(target.layout), Full().bind(target.layout, source.layout)
-        return self._normed(self.decoder(hidden, bound, read, across, trace))
+        plan, across = Causal().plan(target.layout), Full().plan(target.layout, source.layout)
+        return self._normed(self.decoder(hidden, plan, read, across, trace))
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Of the next token, before the softmax: (rows, target vocabulary)."""
@@ -199,7 +199,7 @@ class Transformer(nn.Module):
     def _normed(self, hidden: Tensor) -> Tensor:
         return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
 
-    def depths(self) -> dict[str, int]:
+    def layer_ids(self) -> dict[str, int]:
         """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
         return {name: self._depth(name) for name, _ in self.named_parameters()}
 
@@ -232,7 +232,7 @@ FAMILY = TextToText(
     paper="Vaswani et al. 2017",
     config=TransformerConfig,
     body=Transformer,
-    initialise=xavier,
+    initialize=xavier,
     architecture="Transformer",
     presets=PRESETS,
 )

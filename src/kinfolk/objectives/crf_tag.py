@@ -1,4 +1,4 @@
-"""Tags as paths: a sentence loses -log p(its tags), with p from a linear-chain random field (parts/crf.py)."""
+"""Tags as paths: a sentence loses -log p(its tags), with p from a linear-chain random field (nn/crf.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from kinfolk.objectives.objective import Prepared, Scorer
-from kinfolk.objectives.tasks import IGNORED, WordTask
-from kinfolk.parts.tokens import Layout
+from kinfolk.nn.packed import Layout
+from kinfolk.objectives.objective import Batch, Scorer
+from kinfolk.objectives.supervised import IGNORED, WordTask
 
 
 class PathScorer(Scorer, Protocol):
@@ -28,7 +28,7 @@ class CrfTag(WordTask):
 
     head: str = "tag_crf"
 
-    def loss(self, model: PathScorer, prepared: Prepared) -> Tensor:
+    def loss(self, model: PathScorer, prepared: Batch) -> Tensor:
         layout, tagged = prepared.tokens.layout, prepared.targets != IGNORED
         emissions, tags = self.scores(model, prepared)[tagged], prepared.targets[tagged]
         words = torch.bincount(layout.owners[tagged], minlength=layout.sequences).tolist()

@@ -13,11 +13,11 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from kinfolk.parts.tokens import Tokens, pack_for
+from kinfolk.nn.packed import Tokens, pack_for
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class Sample:
     """One sequence ready to be packed; `target` is what the objective wants, `example` the row it came from."""
 
     ids: list[int]
@@ -30,7 +30,7 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Batch:
     """A batch as the loss takes it; `count` is what its sum will be divided by."""
 
     tokens: Tokens
@@ -53,18 +53,18 @@ class Objective(Protocol):
     def head(self) -> str:
         """Name of the head that it trains."""
 
-    def prepare(self, items: Sequence[Item], device: torch.device) -> Prepared:
+    def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
         """Pack items and their targets."""
 
-    def loss(self, model: Any, prepared: Prepared) -> Tensor:
+    def loss(self, model: Any, prepared: Batch) -> Tensor:
         """The sum of the losses, a scalar, of a model that has what the objective needs."""
 
-    def scores(self, model: Any, prepared: Prepared) -> Tensor:
+    def scores(self, model: Any, prepared: Batch) -> Tensor:
         """What the head says, for evaluation and prediction."""
 
 
 @runtime_checkable
-class Paced(Protocol):
+class Scheduled(Protocol):
     """An objective that changes over a run."""
 
     def at(self, step: int, total: int) -> Self:
@@ -72,13 +72,13 @@ class Paced(Protocol):
 
 
 @runtime_checkable
-class Carrying(Protocol):
+class Stateful(Protocol):
     """An objective whose batches go on where the batch before them ended."""
 
-    def carry(self, model: Any, prepared: Prepared, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def carry(self, model: Any, prepared: Batch, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The sum of the losses, and the state to go on from, without its history; None is the first state."""
 
 
-def pack_items(items: Sequence[Item], kinds: int, device: torch.device) -> Tokens:
+def pack_items(items: Sequence[Sample], kinds: int, device: torch.device) -> Tokens:
     """Items as one packed batch, for a model with so many kinds of segments."""
     return pack_for(kinds, [item.ids for item in items], [item.segments for item in items], device)

@@ -3,7 +3,7 @@
     loss = sum over target tokens of  (1 - e) (-log p_y) + e mean over v of (-log p_v)
 
 Teacher forcing: the model reads the target shifted right behind the start token, so the vector at place t tells of
-token t. Label smoothing e is 0.1 in Vaswani et al. 2017, section 5.4 (parts/vocabulary.py has the computation).
+token t. Label smoothing e is 0.1 in Vaswani et al. 2017, section 5.4 (nn/losses.py has the computation).
 
     target       the  cat  end              what is asked for
     shifted      start the cat              what the decoder reads
@@ -18,26 +18,26 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from kinfolk.objectives.objective import Item, Prepared
-from kinfolk.parts.tokens import Tokens, pack
-from kinfolk.parts.vocabulary import vocabulary_loss
+from kinfolk.nn.losses import chunked_cross_entropy
+from kinfolk.nn.packed import Tokens, pack
+from kinfolk.objectives.objective import Batch, Sample
 
 
 @dataclass(frozen=True, slots=True)
-class PairItem(Item):
+class PairSample(Sample):
     """A source (`ids`) and its `target`, a list of ids that ends with the end token; the length is that of both."""
 
     def __len__(self) -> int:
         return len(self.ids) + len(self.target)
 
 
-def pair_item(source: list[int], target: list[int], example: int) -> PairItem:
+def pair_sample(source: list[int], target: list[int], example: int) -> PairSample:
     """One pair, ready to be packed."""
-    return PairItem(source, [], target, example)
+    return PairSample(source, [], target, example)
 
 
 @dataclass(frozen=True)
-class PreparedPairs(Prepared):
+class PairBatch(Batch):
     """`tokens` are the sources, `targets` what is asked for (m,), and `shifted` what the decoder reads."""
 
     shifted: Tokens
@@ -69,13 +69,13 @@ class Translation:
     smoothing: float = 0.1
     head: str = "translate"
 
-    def prepare(self, items: Sequence[Item], device: torch.device) -> PreparedPairs:
+    def prepare(self, items: Sequence[Sample], device: torch.device) -> PairBatch:
         """Pack both sides. Every target has at least its end token."""
         asked = pack([item.target for item in items], device=device)
         assert min(asked.layout.lengths, default=1) > 0, "a target ends with its end token"
         before = asked.ids.roll(1)
         before[torch.tensor(asked.layout.starts, dtype=torch.long, device=device)] = self.start_id
-        return PreparedPairs(
+        return PairBatch(
             pack([item.ids for item in items], device=device),
             asked.ids,
             float(asked.layout.tokens),
@@ -83,12 +83,12 @@ class Translation:
             Tokens(before, asked.layout),
         )
 
-    def loss(self, model: PairModel, prepared: Prepared) -> Tensor:
-        assert isinstance(prepared, PreparedPairs)
+    def loss(self, model: PairModel, prepared: Batch) -> Tensor:
+        assert isinstance(prepared, PairBatch)
         hidden = model(prepared.tokens, prepared.shifted)
-        return vocabulary_loss(hidden, model.output_table, model.output_bias, prepared.targets, self.smoothing)
+        return chunked_cross_entropy(hidden, model.output_table, model.output_bias, prepared.targets, self.smoothing)
 
-    def scores(self, model: PairModel, prepared: Prepared) -> Tensor:
+    def scores(self, model: PairModel, prepared: Batch) -> Tensor:
         """(target tokens, vocabulary): all of them, so for small batches only."""
-        assert isinstance(prepared, PreparedPairs)
+        assert isinstance(prepared, PairBatch)
         return model.scores(model(prepared.tokens, prepared.shifted))

@@ -10,14 +10,14 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from kinfolk.api.classify import score_texts, text_task
 from kinfolk.data.examples import Example
 from kinfolk.errors import InputError
-from kinfolk.jobs.classify import score_texts, text_task
 from kinfolk.sklearn.inputs import same_length, texts_of
 from kinfolk.sklearn.labels import LISTS, ONE, TABLE, names_of, read_labels
 from kinfolk.sklearn.learner import TextLearner
 from kinfolk.text.tokenizer import Text
-from kinfolk.training.chances import probabilities, softmax
+from kinfolk.training.activations import probabilities, softmax
 
 
 class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
@@ -37,12 +37,12 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         model: str | Path = "demo",
         epochs: float = 3.0,
         minutes: float | None = None,
-        rate: float = 5e-5,
+        learning_rate: float = 5e-5,
         batch_size: int = 32,
         schedule: str = "linear",
         layer_decay: float = 1.0,
         freeze: int = 0,
-        thaw: float = 0.0,
+        gradual_unfreezing: float = 0.0,
         window: int | None = None,
         stride: int | None = None,
         class_weight: str | Mapping[Any, float] | None = None,
@@ -54,12 +54,12 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         self.model = model
         self.epochs = epochs
         self.minutes = minutes
-        self.rate = rate
+        self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.schedule = schedule
         self.layer_decay = layer_decay
         self.freeze = freeze
-        self.thaw = thaw
+        self.gradual_unfreezing = gradual_unfreezing
         self.window = window
         self.stride = stride
         self.class_weight = class_weight

@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils import check_random_state
 
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.finetune import finetune
+from kinfolk.api.loaded import Encoder, load_encoder
 from kinfolk.data.examples import AnyExample
 from kinfolk.data.splits import stratified_split
 from kinfolk.data.survey import Survey
 from kinfolk.errors import DataError, InputError, StopSignalError
-from kinfolk.jobs.finetune import finetune
-from kinfolk.jobs.job import Watcher
-from kinfolk.jobs.loaded import Encoder, load_encoder
 from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder
-from kinfolk.training.optimiser import OptimiserSettings
+from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Progress
 
@@ -37,7 +37,7 @@ class TextLearner(CarriesEncoder):
     batch_size            texts per step
     layer_decay           rate of a layer over that of the next one above it
     freeze                1 freezes the embeddings, 2 the first layer too, and so on
-    thaw                  share of the run over which layers thaw from the top
+    gradual_unfreezing                  share of the run over which layers thaw from the top
     window, stride        tokens read at once, and those that neighbouring windows of a long text share
     validation_fraction   held out to choose the best of four states of the model; 0 trains on everything to the end
     random_state          a number: the same one gives the same model; None: another one each time
@@ -52,12 +52,12 @@ class TextLearner(CarriesEncoder):
     model: str | Path
     epochs: float
     minutes: float | None
-    rate: float
+    learning_rate: float
     batch_size: int
     schedule: str
     layer_decay: float
     freeze: int
-    thaw: float
+    gradual_unfreezing: float
     window: int | None
     stride: int | None
     validation_fraction: float
@@ -90,7 +90,7 @@ class TextLearner(CarriesEncoder):
                     window=self.window,
                     stride=self.stride,
                     settings=self._settings(seed),
-                    watcher=Watcher(_tell_survey, _tell_evaluation) if self.verbose else None,
+                    callbacks=Callbacks(_tell_survey, _tell_evaluation) if self.verbose else None,
                     report=False,
                 )
             except StopSignalError as stop:
@@ -130,9 +130,9 @@ class TextLearner(CarriesEncoder):
             minutes=None if self.minutes is None else self._number("minutes", float),
             batch_size=self._number("batch_size", int),
             schedule=self.schedule,
-            thaw=self._number("thaw", float),
-            optimiser=OptimiserSettings(
-                rate=self._number("rate", float),
+            gradual_unfreezing=self._number("gradual_unfreezing", float),
+            optimizer=OptimizerSettings(
+                learning_rate=self._number("learning_rate", float),
                 layer_decay=self._number("layer_decay", float),
                 freeze=self._number("freeze", int),
             ),

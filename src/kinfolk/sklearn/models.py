@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
+from kinfolk.api.loaded import Encoder, load_encoder, pick_device
 from kinfolk.errors import InputError, kind_of
 from kinfolk.files import reading
-from kinfolk.jobs.loaded import Encoder, load_encoder, pick_device
 
 CACHED_MODELS = 2
 

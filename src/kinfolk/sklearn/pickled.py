@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from sklearn.base import BaseEstimator
 
+from kinfolk.api.loaded import Encoder, pick_device
 from kinfolk.checkpoints.filling import fill
 from kinfolk.checkpoints.keys import divide, sources
 from kinfolk.checkpoints.sentence import SentenceRecipe
 from kinfolk.checkpoints.tensors import SafetensorsBuffer, tensors_to_bytes
 from kinfolk.errors import FolderError
-from kinfolk.jobs.loaded import Encoder, pick_device
 from kinfolk.models.model import EncoderConfig, Family, Model
 from kinfolk.models.registry import family as family_of
 from kinfolk.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ def to_plain(encoder: Encoder, heads: bool) -> dict[str, Any]:
     state = {name: tensor for name, tensor in kept.items() if name in needed}
     return {
         "family": model.family.name,
-        "config": model.config.to_public(),
+        "config": model.config.to_hf(),
         "weights": tensors_to_bytes(divide(state, sources(model.family, state, _prefix(model.family, sizes)))),
         "tokenizer": encoder.tokenizer.to_json(),
         "recipe": dataclasses.asdict(encoder.recipe) if encoder.recipe is not None else None,
@@ -65,7 +65,7 @@ def from_plain(plain: Mapping[str, Any], device: str, where: str) -> Encoder:
     """The inverse of `to_plain`; version 0.1.0 wrote no heads."""
     try:
         family, sizes = family_of(plain["family"]), plain.get("heads", {})
-        model = _empty(family, family.config.from_public(plain["config"], where), sizes, plain.get("pooler", False))
+        model = _empty(family, family.config.from_hf(plain["config"], where), sizes, plain.get("pooler", False))
         tensors = SafetensorsBuffer(bytearray(plain["weights"]), where)  # which torch may share
         recipe = SentenceRecipe(**plain["recipe"]) if plain["recipe"] is not None else None
         tokenizer, public = Tokenizer.from_json(plain["tokenizer"]), dict(plain.get("public", {}))

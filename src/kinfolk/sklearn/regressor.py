@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from kinfolk.api.classify import score_texts
 from kinfolk.data.examples import Example
 from kinfolk.errors import InputError
-from kinfolk.jobs.classify import score_texts
 from kinfolk.sklearn.inputs import same_length, texts_of
 from kinfolk.sklearn.learner import TextLearner
 
@@ -29,12 +29,12 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
         model: str | Path = "demo",
         epochs: float = 3.0,
         minutes: float | None = None,
-        rate: float = 5e-5,
+        learning_rate: float = 5e-5,
         batch_size: int = 32,
         schedule: str = "linear",
         layer_decay: float = 1.0,
         freeze: int = 0,
-        thaw: float = 0.0,
+        gradual_unfreezing: float = 0.0,
         window: int | None = None,
         stride: int | None = None,
         validation_fraction: float = 0.1,
@@ -45,12 +45,12 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
         self.model = model
         self.epochs = epochs
         self.minutes = minutes
-        self.rate = rate
+        self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.schedule = schedule
         self.layer_decay = layer_decay
         self.freeze = freeze
-        self.thaw = thaw
+        self.gradual_unfreezing = gradual_unfreezing
         self.window = window
         self.stride = stride
         self.validation_fraction = validation_fraction

@@ -9,13 +9,13 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from kinfolk.api.tag import tag, tag_chances, tag_task
 from kinfolk.data.examples import Sentence
 from kinfolk.data.tags import detect_scheme, to_iob2
 from kinfolk.errors import InputError
-from kinfolk.jobs.tag import tag, tag_chances, tag_task
-from kinfolk.jobs.tagged import places_of
 from kinfolk.sklearn.inputs import items_of, same_length
 from kinfolk.sklearn.learner import TextLearner
+from kinfolk.tasks.tagged import places_of
 
 Tags = tuple[str, ...]
 
@@ -37,12 +37,12 @@ class TextTagger(TextLearner):
         model: str | Path = "demo",
         epochs: float = 3.0,
         minutes: float | None = None,
-        rate: float = 5e-5,
+        learning_rate: float = 5e-5,
         batch_size: int = 32,
         schedule: str = "linear",
         layer_decay: float = 1.0,
         freeze: int = 0,
-        thaw: float = 0.0,
+        gradual_unfreezing: float = 0.0,
         window: int | None = None,
         stride: int | None = None,
         class_weight: str | Mapping[str, float] | None = None,
@@ -55,12 +55,12 @@ class TextTagger(TextLearner):
         self.model = model
         self.epochs = epochs
         self.minutes = minutes
-        self.rate = rate
+        self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.schedule = schedule
         self.layer_decay = layer_decay
         self.freeze = freeze
-        self.thaw = thaw
+        self.gradual_unfreezing = gradual_unfreezing
         self.window = window
         self.stride = stride
         self.class_weight = class_weight

@@ -18,7 +18,7 @@ CONTROL = re.compile(f"[{CONTROLS}]")
 Soften = Callable[[str], str]
 
 
-def softener(document: dict[str, Any]) -> Soften | None:
+def mask_controls(document: dict[str, Any]) -> Soften | None:
     """What to do to each text before the library reads it, for tokenizers that have the fault; None for others."""
     normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
     names = [step["type"] for step in normalizer.get("normalizers", [normalizer]) if "type" in step]

@@ -26,12 +26,13 @@ import sentencepiece
 import tokenizers
 from tokenizers import pre_tokenizers, trainers
 
-from kinfolk.errors import InputError, KinfolkError, choose
+from kinfolk.errors import InputError, KinfolkError, check_choice
 from kinfolk.text import documents, longwords
 from kinfolk.text.families import BERT_LAYOUT, BERT_ROLES, FAIRSEQ_ROLES, ROLES, Recipe
 from kinfolk.text.spiece import parse_spiece
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
+DEFAULT_KIND, DEFAULT_SIZE = "bpe", 8_000  # of commands that learn a vocabulary on the way
 KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "words")
 LONGEST_RUN = (
     100  # characters without a blank; longer ones are cut: no piece should be that long, and merging walks words
@@ -54,7 +55,7 @@ def learn(
     `lowercase` is on unless said otherwise, except for byte_bpe. `specials` maps roles (cls, sep, pad, unk, mask, bos,
     eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
     """
-    choose("kind", kind, KINDS)
+    check_choice("kind", kind, KINDS)
     byte_level = kind == "byte_bpe"
     roles = dict(specials if specials is not None else FAIRSEQ_ROLES if byte_level else BERT_ROLES)
     _check_roles(roles)
@@ -134,7 +135,7 @@ class _Stored:
 
 def _check_roles(roles: dict[str, str]) -> None:
     for role, token in roles.items():
-        choose("role", role, ROLES)
+        check_choice("role", role, ROLES)
         if not isinstance(token, str) or not token.strip() or "," in token:
             raise InputError(f"the special token for {role} is not a token: {token!r}")
     missing = [role for role in ("cls", "sep", "unk") if role not in roles]

@@ -20,7 +20,7 @@ from kinfolk.errors import InputError, TokenizerError
 from kinfolk.files import parse_json
 from kinfolk.text import longwords
 from kinfolk.text.check import check
-from kinfolk.text.controls import softener
+from kinfolk.text.controls import mask_controls
 from kinfolk.text.documents import Source
 from kinfolk.text.encoding import Content, Encoding, Text
 from kinfolk.text.saving import kept_settings, save_folder
@@ -48,7 +48,7 @@ class Tokenizer:
         self._ids: dict[str, int] = self._library.get_vocab(with_added_tokens=True)
         self._tokens = {number: token for token, number in self._ids.items()}
         self._marks = _word_marks(document)
-        self._soften = softener(document)
+        self._soften = mask_controls(document)
         roles = source.roles.items()
         self.special = {role: token for role, token in roles if isinstance(token, str) and token in self._ids}
         self.vocabulary_size = 1 + max(self._tokens)

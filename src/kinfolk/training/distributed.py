@@ -46,15 +46,15 @@ class World:
     numbers: Iterator[int] = field(default_factory=count)  # of its words
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Is this the process that writes and reports?"""
         return self.rank == 0
 
-    def sum(self, value: float) -> float:
+    def all_reduce_sum(self, value: float) -> float:
         """The sum of all processes' values, in float64."""
         return self._reduced([value], dist.ReduceOp.SUM)[0] if self.size > 1 else value
 
-    def most(self, values: Sequence[float]) -> list[float]:
+    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
         """For each place the largest of all processes' values."""
         return self._reduced(values, dist.ReduceOp.MAX) if self.size > 1 else list(values)
 
@@ -65,40 +65,40 @@ class World:
         found: list[float] = held.tolist()
         return found
 
-    def share(self, content: Any) -> Any:
+    def broadcast(self, content: Any) -> Any:
         """What process 0 gives, as JSON knows it; what the others give is ignored."""
         if self.size == 1:
             return content
         name, end = f"word-{next(self.numbers)}", time.monotonic() + PATIENCE.total_seconds()
         with contact():
-            if self.leads:
+            if self.is_main:
                 self.store.set(name, json.dumps(content))
             while not self.store.check([name]):
                 if time.monotonic() > end:
                     raise TrainingError(f"process 0 said nothing for {PATIENCE}")
                 time.sleep(SECONDS_BETWEEN_QUESTIONS)
             found = json.loads(self.store.get(name))
-            self.most([0])  # all have read it
-            if self.leads:
+            self.all_reduce_max([0])  # all have read it
+            if self.is_main:
                 self.store.delete_key(name)
         return found
 
-    def share_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Process 0's tensors, by name; what the others give is ignored."""
         if self.size == 1:
             return dict(tensors)
         listed = [(name, DTYPE_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()]
         found = {}
-        for name, dtype, shape in self.share(listed):
+        for name, dtype, shape in self.broadcast(listed):
             tensor = torch.empty(shape, dtype=DTYPES[dtype])
-            if self.leads:
+            if self.is_main:
                 tensor.copy_(tensors[name])
             with contact():
                 dist.broadcast(tensor, 0, self.group)
             found[name] = tensor
         return found
 
-    def lead(self, action: Callable[[], T]) -> T | None:
+    def on_main(self, action: Callable[[], T]) -> T | None:
         """Have process 0 do something while the others wait; what it returns, and None for them.
 
         What goes wrong there goes wrong everywhere, so that nobody waits for a process that has given up.
@@ -107,12 +107,12 @@ class World:
             return action()
         found: T | None = None
         trouble: KinfolkError | None = None
-        if self.leads:
+        if self.is_main:
             try:
                 found = action()
             except KinfolkError as error:
                 trouble = error
-        told = self.share(None if trouble is None else str(trouble))
+        told = self.broadcast(None if trouble is None else str(trouble))
         if trouble is not None:
             raise trouble
         if told is not None:

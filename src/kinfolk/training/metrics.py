@@ -9,7 +9,7 @@ import numpy as np
 
 from kinfolk.data.tags import PLAIN, detect_scheme
 from kinfolk.errors import missing_extra
-from kinfolk.training.chances import probabilities
+from kinfolk.training.activations import probabilities
 
 try:
     from scipy.stats import pearsonr, spearmanr

@@ -3,7 +3,7 @@
     run.json     everything that the run depends on; a resumed run must agree with it
     plan.json    the number of steps, where the clock decided it: timed once, then kept
     log.jsonl    one object per logged step
-    step-N/      an immutable checkpoint: weights, the optimiser's memory, counters, a manifest
+    step-N/      an immutable checkpoint: weights, the optimizer's memory, counters, a manifest
     last, best   the names of two of them, each a small file that is renamed into place
     lock         held while a process works here
 
@@ -63,8 +63,8 @@ class Run:
     def open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
         """Begin a run, or go on with one that has the same description. All processes of a run must call it."""
         here = world()
-        run = here.lead(lambda: cls._open(folder, description)) or cls(folder)
-        changes = _changes(here.share(description), description)
+        run = here.on_main(lambda: cls._open(folder, description)) or cls(folder)
+        changes = _changes(here.broadcast(description), description)
         if changes:
             raise InputError(f"process {here.rank} was given something else than process 0: {first_few(changes, 3)}")
         return run
@@ -166,7 +166,7 @@ class Run:
         if marked is None:
             return None, []
         others = [f"step-{step}" for step in self.steps() if f"step-{step}" != marked]
-        judged = {name: merit for name in others if (merit := self._merit(name)) is not None}
+        judged = {name: selection_score for name in others if (selection_score := self._merit(name)) is not None}
         names = [marked, *sorted(judged, key=judged.__getitem__, reverse=True)]
         return self._first_whole(names, "no other that was evaluated is left; choose a new folder")
 
@@ -184,8 +184,8 @@ class Run:
     def _merit(self, name: str) -> float | None:
         """How good the model was, where it was evaluated at that checkpoint and that can still be read."""
         with contextlib.suppress(KinfolkError):
-            merit = read_object(self.folder / name / "state.json").get("merit")
-            return merit if isinstance(merit, float) else None
+            selection_score = read_object(self.folder / name / "state.json").get("merit")
+            return selection_score if isinstance(selection_score, float) else None
         return None
 
     def drop_checkpoints(self) -> None:

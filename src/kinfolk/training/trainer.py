@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from kinfolk.data.batching import StepPlan
+from kinfolk.data.batching import BatchSampler
 from kinfolk.errors import (
     FolderError,
     StopSignalError,
@@ -24,15 +24,15 @@ from kinfolk.errors import (
     first_few,
 )
 from kinfolk.machine import Heap
-from kinfolk.objectives.objective import Item, Objective
+from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.training.distributed import world
-from kinfolk.training.learner import Learner
-from kinfolk.training.narrowing import narrow, widen
-from kinfolk.training.optimiser import Trainable
+from kinfolk.training.fsdp import load
+from kinfolk.training.optimizer import Trainable
 from kinfolk.training.runs import Run, Snapshot
-from kinfolk.training.schedules import rate_factor
+from kinfolk.training.schedule import rate_factor
 from kinfolk.training.settings import TrainSettings
-from kinfolk.training.sharding import load
+from kinfolk.training.sparse_embedding import narrow, widen
+from kinfolk.training.step import TrainStep
 from kinfolk.training.stopping import Stop, stopping
 from kinfolk.training.timing import (
     LOOKED_AT,
@@ -48,14 +48,14 @@ from kinfolk.training.timing import (
 
 @dataclass(frozen=True)
 class Progress:
-    """What a watcher is told after each step."""
+    """What a callbacks is told after each step."""
 
     step: int
     total: int
     loss: float
     epoch: int
     metrics: Mapping[str, float] | None = None
-    rate: float = 0.0  # of what learns fastest
+    learning_rate: float = 0.0  # of what learns fastest
 
 
 @dataclass(frozen=True)
@@ -93,31 +93,31 @@ class Trainer:
         self,
         model: Trainable,
         objective: Objective,
-        items: Sequence[Item],
+        items: Sequence[Sample],
         settings: TrainSettings,
         run: Run,
         evaluate: Evaluate,
         watch: Callable[[Progress], None] = lambda progress: None,
         where: Callable[[int], str] = "example {}".format,
         plan: Plan | None = None,
-        rehearse: Callable[[Any], object] | None = None,
+        timing_eval: Callable[[Any], object] | None = None,
     ):
         """`where` says where an example stands, for a message; only the first process calls `watch`.
 
-        `plan` says which items make a batch; without one they are shuffled, neighbours alike in length. `rehearse` is
+        `plan` says which items make a batch; otherwise they are shuffled, neighbours alike in length. `timing_eval` is
         what is timed instead of `evaluate`, where a model that has learned nothing yet would take longer than later.
         """
         self.model, self.objective, self.items = model, objective, items
         self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
-        self.rehearse = rehearse or evaluate
+        self.timing_eval = timing_eval or evaluate
         self.world = world()
-        self.plan: Plan = plan or StepPlan(
+        self.plan: Plan = plan or BatchSampler(
             [len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens
         )
-        if settings.optimiser.freeze == 0:
+        if settings.optimizer.freeze == 0:
             narrow(model, (item.ids for item in items))  # type: ignore[arg-type]
         self.learner = self._new_learner(model)
-        self.top = max(model.depths().values())
+        self.top = max(model.layer_ids().values())
         self.step = 0
         self.total = 0
         self.best: float | None = None
@@ -126,15 +126,15 @@ class Trainer:
         self.judged: tuple[int, float | None] = (0, None)  # the step of the last evaluation, and what it found
         self.saved = 0.0  # when the last checkpoint was written
 
-    def _new_learner(self, model: Trainable) -> Learner:
+    def _new_learner(self, model: Trainable) -> TrainStep:
         settings = self.settings
-        return Learner(
+        return TrainStep(
             model,
             self.objective,
-            settings.optimiser,
-            settings.clip,
+            settings.optimizer,
+            settings.max_grad_norm,
             self.world,
-            settings.shard,
+            settings.fsdp,
             settings.precision,
         )
 
@@ -166,34 +166,37 @@ class Trainer:
         if self.step < self.total:
             notes.append(f"stopped at step {self.step:,} of {self.total:,}, for want of a better evaluation")
         notes += self.load_best()
-        if self.settings.average and self.step <= self._averaged_from():
+        if self.settings.weight_averaging and self.step <= self._averaged_from():
             notes.append(f"stopped at step {self.step:,}, before the part of the run whose weights are averaged")
         return Trained(notes, self.run.entries(), seconds)
 
     def _agreed(self, stop: Stop) -> tuple[int, bool]:
         """The signal that asked any of the processes to stop, and whether it is time for a checkpoint."""
-        asked, age = self.world.most([stop.asked, time.monotonic() - self.saved])
+        asked, age = self.world.all_reduce_max([stop.asked, time.monotonic() - self.saved])
         return int(asked), age > SECONDS_BETWEEN_SAVES
 
     def _save(self, improved: bool = False) -> None:
         snapshot = self._snapshot()
-        self.world.lead(lambda: self.run.save(snapshot, improved))
+        self.world.on_main(lambda: self.run.save(snapshot, improved))
         self.saved = time.monotonic()
 
     def _tell(self, loss: float, metrics: Mapping[str, float] | None) -> None:
-        if not self.world.leads:
+        if not self.world.is_main:
             return
-        epoch, rate = self.plan.place((self.step - 1) * self.settings.accumulate)[0], self.learner.rate
-        entry: dict[str, Any] = {"step": self.step, "loss": loss, "rate": rate, "epoch": epoch}
+        epoch, learning_rate = (
+            self.plan.place((self.step - 1) * self.settings.gradient_accumulation)[0],
+            self.learner.learning_rate,
+        )
+        entry: dict[str, Any] = {"step": self.step, "loss": loss, "learning_rate": learning_rate, "epoch": epoch}
         self.run.log(entry if metrics is None else entry | {"metrics": metrics, "merit": self.judged[1]})
-        self.watch(Progress(self.step, self.total, loss, epoch, metrics, rate))
+        self.watch(Progress(self.step, self.total, loss, epoch, metrics, learning_rate))
 
     def _out_of_patience(self) -> bool:
         return self.settings.patience is not None and self.waited >= self.settings.patience
 
     def _one_step(self, step: int) -> float:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
-        self._thaw(step)
+        self._unfreeze(step)
         self.learner.pace(step, self.total)
         factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
         loss = self.learner.step(self._batches(step), factor)
@@ -202,9 +205,9 @@ class Trainer:
         self._average(step)
         return loss
 
-    def _batches(self, step: int) -> list[list[Item]]:
-        first = step * self.settings.accumulate
-        numbers = [self.plan.batch(first + number) for number in range(self.settings.accumulate)]
+    def _batches(self, step: int) -> list[list[Sample]]:
+        first = step * self.settings.gradient_accumulation
+        numbers = [self.plan.batch(first + number) for number in range(self.settings.gradient_accumulation)]
         return [[self.items[number] for number in batch] for batch in numbers]
 
     def _refuse(self, step: int) -> NoReturn:
@@ -218,22 +221,22 @@ class Trainer:
             "lower the rate or look at these rows"
         )
 
-    def _thaw(self, step: int) -> None:
+    def _unfreeze(self, step: int) -> None:
         """Gradual unfreezing: the heads learn at once, each layer below a little later."""
-        span = self.settings.thaw * self.total
-        self.learner.thaw(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
+        span = self.settings.gradual_unfreezing * self.total
+        self.learner.unfreeze(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
 
     def _averaged_from(self) -> int:
-        return min(round((1 - self.settings.average) * self.total), self.total - 1)
+        return min(round((1 - self.settings.weight_averaging) * self.total), self.total - 1)
 
     def _average(self, step: int) -> None:
         start = self._averaged_from()
-        if self.settings.average and step >= start:
+        if self.settings.weight_averaging and step >= start:
             self.learner.average(step - start)
 
     def load_best(self) -> list[str]:
         """Put the weights of the best evaluation into the model; what there is to say about damaged checkpoints."""
-        found, notes = self.world.lead(self.run.best) or (None, [])
+        found, notes = self.world.on_main(self.run.best) or (None, [])
         snapshot = self._shared(found)
         if snapshot is None:
             raise FolderError(first_few(notes))
@@ -245,11 +248,11 @@ class Trainer:
     def _evaluate(self) -> tuple[bool, dict[str, float]]:
         """Every process evaluates, which takes no longer than waiting for one; what process 0 found counts."""
         with self.learner.judged(), torch.inference_mode():
-            merit, metrics = self.world.share(self.evaluate(self.model))
-        self.judged = self.step, merit
-        improved = self.best is None or merit > self.best
+            selection_score, metrics = self.world.broadcast(self.evaluate(self.model))
+        self.judged = self.step, selection_score
+        improved = self.best is None or selection_score > self.best
         if improved:
-            self.best, self.best_step = merit, self.step
+            self.best, self.best_step = selection_score, self.step
         self.waited = 0 if improved else self.waited + 1
         return improved, metrics
 
@@ -268,15 +271,15 @@ class Trainer:
         """What process 0 read, on every process."""
         if self.world.size == 1:
             return snapshot
-        told = self.world.share(snapshot and [snapshot.step, dict(snapshot.counters), list(snapshot.tensors)])
+        told = self.world.broadcast(snapshot and [snapshot.step, dict(snapshot.counters), list(snapshot.tensors)])
         if told is None:
             return None
         step, counters, groups = told
         held = {} if snapshot is None else snapshot.tensors
-        return Snapshot(step, {group: self.world.share_tensors(held.get(group, {})) for group in groups}, counters)
+        return Snapshot(step, {group: self.world.broadcast_tensors(held.get(group, {})) for group in groups}, counters)
 
     def _resume(self) -> list[str]:
-        snapshot, notes = self.world.lead(self.run.newest) or (None, [])
+        snapshot, notes = self.world.on_main(self.run.newest) or (None, [])
         snapshot = self._shared(snapshot)
         if snapshot is None:
             self.total = self._planned()
@@ -285,7 +288,7 @@ class Trainer:
             self.step, self.total = snapshot.step, int(snapshot.counters["total"])
             self.best, self.waited = snapshot.counters["best"], int(snapshot.counters["waited"])
             self.best_step = snapshot.counters["best_step"]
-        self.world.lead(lambda: self.run.rewind(self.step, self.best_step))
+        self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
         return notes
 
     def _planned(self) -> int:
@@ -293,14 +296,14 @@ class Trainer:
         if self.settings.steps is not None:
             return self.settings.steps
         if self.settings.minutes is None:
-            return max(1, self.plan.steps(self.settings.epochs) // self.settings.accumulate)
-        planned = self.world.share(self.world.lead(self.run.plan))
+            return max(1, self.plan.steps(self.settings.epochs) // self.settings.gradient_accumulation)
+        planned = self.world.broadcast(self.world.on_main(self.run.plan))
         if planned is None:
             start = time.monotonic()
             costs = self._costs()
             left = self.settings.minutes * 60 - (time.monotonic() - start)
-            planned = self.world.share(self._fitting(left, costs))
-            self.world.lead(lambda: self.run.keep_plan(planned))
+            planned = self.world.broadcast(self._fitting(left, costs))
+            self.world.on_main(lambda: self.run.keep_plan(planned))
         return int(planned)
 
     def _fitting(self, seconds: float, costs: Costs) -> int:
@@ -314,7 +317,7 @@ class Trainer:
         """Time steps of typical length, an evaluation and a checkpoint, on a copy that is thrown away."""
         model = copy.deepcopy(self.model)
         learner = self._new_learner(model)
-        learner.thaw(0)
+        learner.unfreeze(0)
         learner.pace(1, 2)  # the middle of the run
         tokens = [sum(len(item) for batch in self._batches(step) for item in batch) for step in range(LOOKED_AT)]
         chosen = typical(tokens, WARM_STEPS + TIMED_STEPS)
@@ -323,9 +326,9 @@ class Trainer:
             warm()
         step = seconds_of(steps[WARM_STEPS:])
         with learner.judged(), torch.inference_mode():
-            evaluation = seconds_of([partial(self.rehearse, model)])
+            evaluation = seconds_of([partial(self.timing_eval, model)])
         snapshot = Snapshot(0, learner.state(), {})
-        save = self.world.lead(lambda: self.run.seconds_to_save(snapshot))
+        save = self.world.on_main(lambda: self.run.seconds_to_save(snapshot))
         return Costs(step, evaluation, save or 0.0)
 
 

@@ -1,0 +1,217 @@
+"""Search by meaning: an index folder of texts and their vectors, and the nearest texts to a query.
+
+vectors.npy   one vector of unit length a row, float32; mapped into memory, not read
+rows.jsonl    one object a row: the text, and the other columns of its row
+starts.npy    where each row of rows.jsonl starts (and, last, where the file ends)
+index.json    format, number of rows, width, the model and the settings that made the vectors
+
+The score is the cosine of the two vectors. Rows are compared block by block, so memory stays the same however many
+there are. A row without words has a vector of zeros, and is never found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kinfolk import __version__
+from kinfolk.api.embed import EmbedSettings, Report
+from kinfolk.api.embed_file import write_vectors
+from kinfolk.api.loaded import Encoder
+from kinfolk.data.npy import NpyWriter, open_npy, zero_rows
+from kinfolk.data.readers import COLUMN
+from kinfolk.data.writers import json_line
+from kinfolk.errors import FolderError, InputError, kind_of, require_collection, whole_number
+from kinfolk.files import inside, new_folder, parse_json, read_object, reading, replacing, require_file, write_json
+from kinfolk.models.model import Model, weights_hash
+from kinfolk.text.tokenizer import SURROGATE
+
+FORMAT = 1
+BLOCK_BYTES = 2**24  # of vectors compared at once
+
+Row = str | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A row that answers a query. `row` counts from 0, as vectors.npy does."""
+
+    score: float
+    row: int
+    text: str
+    columns: dict[str, Any]
+
+
+def build_index(
+    encoder: Encoder, rows: Iterable[Row], folder: str | Path, column: str = COLUMN, report: Report = lambda done: None
+) -> Index:
+    """Write an index of `rows`: texts, or mappings whose `column` is the text."""
+    require_collection(rows, "a collection of texts or rows")
+    blank: list[int] = []
+    settings = encoder.embed_settings(normalize=True)
+    with new_folder(Path(folder)) as temporary:
+        with (
+            replacing(temporary / "vectors.npy") as vectors,
+            replacing(temporary / "rows.jsonl") as stored,
+            replacing(temporary / "starts.npy") as starts,
+        ):
+            texts = _stored(rows, column, stored, NpyWriter(starts, (), "<i8"), blank)
+            count = write_vectors(vectors, encoder, texts, settings, report)
+        if not count:
+            raise InputError(f"{folder}: there are no rows to build an index of")
+        zero_rows(temporary / "vectors.npy", blank)
+        content = {
+            "format": FORMAT,
+            "kinfolk": __version__,
+            "count": count,
+            "width": encoder.embed_width(settings),
+            "model": {"name": encoder.name, "sha256": identity(encoder)},
+            "settings": _plain(settings),
+        }
+        write_json(temporary / "index.json", content)
+    return Index.open(folder)
+
+
+def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWriter, blank: list[int]) -> Iterator[str]:
+    """The texts of the rows, each written down on its way to the model; `blank` receives the rows without words."""
+    for number, row in enumerate(rows):
+        text = row if isinstance(row, str) else row.get(column) if isinstance(row, Mapping) else None
+        if not isinstance(text, str):
+            raise InputError(f"row {number} has no text: expected a string, or a mapping with one at {column!r}")
+        if not text.strip():
+            blank.append(number)
+        others = {} if isinstance(row, str) else {name: value for name, value in row.items() if name != column}
+        starts.append(np.array([stream.tell()]))
+        line = json_line({"text": text, "columns": others})
+        stream.write(SURROGATE.sub("\ufffd", line).encode() + b"\n")
+        yield text
+    starts.append(np.array([stream.tell()]))
+    starts.finish()
+
+
+def identity(encoder: Encoder) -> str:
+    """Hash of weights and tokenizer, which tells one model from another whatever its folder is called.
+
+    It is computed once for a loaded model: hashing the weights takes longer than a search.
+    """
+    if encoder.model not in _IDENTITIES:
+        tokenizer = hashlib.sha256(encoder.tokenizer.to_json().encode("utf-8", "surrogatepass")).hexdigest()
+        _IDENTITIES[encoder.model] = hashlib.sha256(f"{weights_hash(encoder.model)} {tokenizer}".encode()).hexdigest()
+    return _IDENTITIES[encoder.model]
+
+
+_IDENTITIES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
+
+
+def _plain(settings: EmbedSettings) -> dict[str, Any]:
+    """Settings as JSON gives them back."""
+    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    return found
+
+
+# What an index of an earlier version does not say of its vectors.
+_DEFAULTS = {
+    item.name: item.default for item in dataclasses.fields(EmbedSettings) if item.default is not dataclasses.MISSING
+}
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index folder, opened without reading its rows."""
+
+    folder: Path
+    vectors: np.ndarray
+    starts: np.ndarray
+    model_name: str
+    model_sha256: str
+    settings: dict[str, Any]
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Index:
+        """Check the folder's form; damage to a single row shows when the row is read."""
+        path = inside(Path(folder), "index.json")
+        if not path.exists():
+            raise FolderError(f"{path}: no such file; make the index with `kinfolk search --build` or build_index")
+        content = read_object(path)
+        if content.get("format") != FORMAT:
+            raise FolderError(f"{path}: format {str(content.get('format'))[:60]} is not known to kinfolk {__version__}")
+        count, width, model = content.get("count"), content.get("width"), content.get("model")
+        if not (type(count) is int and type(width) is int and count > 0 and width > 0 and isinstance(model, dict)):
+            raise FolderError(f"{path}: not an index of kinfolk (count, width and model are needed)")
+        vectors = open_npy(inside(Path(folder), "vectors.npy"), (count, width))
+        starts = open_npy(inside(Path(folder), "starts.npy"), (count + 1,), "<i8")
+        rows = require_file(inside(Path(folder), "rows.jsonl"))
+        if rows.stat().st_size != int(starts[-1]):
+            raise FolderError(
+                f"{rows}: {rows.stat().st_size:,} bytes, the index knows {int(starts[-1]):,}; build it anew"
+            )
+        name, digest = str(model.get("name")), str(model.get("sha256"))
+        settings = content.get("settings")
+        return cls(Path(folder), vectors, starts, name, digest, settings if isinstance(settings, dict) else {})
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
+        """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
+        whole_number("top", top)
+        if not isinstance(query, str) or not query.strip():
+            raise InputError(f"the query is {'empty' if isinstance(query, str) else kind_of(query)}: give a text")
+        settings = encoder.embed_settings(normalize=True)
+        self._check_model(encoder, settings)
+        (vectors,) = encoder.embed_stream([query], settings)
+        assert isinstance(vectors, np.ndarray)
+        rows, scores = self._nearest(vectors[0], top)
+        return [Hit(float(score), int(row), *self._read(int(row))) for row, score in zip(rows, scores, strict=True)]
+
+    def _check_model(self, encoder: Encoder, settings: EmbedSettings) -> None:
+        found = identity(encoder)
+        if found != self.model_sha256:
+            raise InputError(
+                f'{self.folder} was built with the model "{self.model_name}" ({self.model_sha256[:12]}), not with '
+                f'"{encoder.name}" ({found[:12]}): their vectors cannot be compared; use that model or build anew'
+            )
+        if _plain(settings) != _DEFAULTS | self.settings:
+            raise InputError(f"{self.folder} was built with other settings of this model; build the index anew")
+
+    def _nearest(self, query: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
+        """Row numbers and scores of the best rows."""
+        rows, scores = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
+        block = max(1, BLOCK_BYTES // (4 * self.vectors.shape[1]))
+        for start in range(0, len(self), block):
+            fresh = self.vectors[start : start + block] @ query
+            if not np.isfinite(fresh).all():
+                raise FolderError(f"{self.folder}/vectors.npy holds NaN or infinite numbers; build the index anew")
+            worded = np.flatnonzero(fresh)
+            scores = np.concatenate([scores, fresh[worded]])
+            rows = np.concatenate([rows, start + worded])
+            if len(scores) > top:  # all that reach the last place, so that the row number settles ties
+                best = scores >= np.partition(scores, -top)[-top]
+                rows, scores = rows[best], scores[best]
+            order = np.lexsort((rows, -scores))[:top]
+            rows, scores = rows[order], scores[order]
+        return rows, scores.clip(-1.0, 1.0)
+
+    def _read(self, row: int) -> tuple[str, dict[str, Any]]:
+        """Text and other columns of a row."""
+        start, end = int(self.starts[row]), int(self.starts[row + 1])
+        path = self.folder / "rows.jsonl"
+        where = f"{path}, row {row}"
+        if not 0 <= start < end <= int(self.starts[-1]):
+            raise FolderError(f"{where}: starts.npy points outside the file; build the index anew")
+        with reading(path), path.open("rb") as stream:
+            stream.seek(start)
+            line = stream.read(end - start)
+        found = parse_json(line.decode("utf-8", "replace"), where)
+        if not isinstance(found, dict) or not isinstance(found.get("text"), str):
+            raise FolderError(f"{where}: no text there; build the index anew")
+        columns = found.get("columns")
+        return found["text"], columns if isinstance(columns, dict) else {}

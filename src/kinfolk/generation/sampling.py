@@ -1,0 +1,121 @@
+"""Sampling: the next token is drawn from the model's distribution, sharpened or cut as asked.
+
+Each draw uses one uniform number that is computed from (seed, number of the sentence, number of the token), not taken
+from a running generator. So a sentence gets the same text alone, in any batch and in any order, as long as it keeps
+its number. The uniform number picks from the cumulated probabilities in the order of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kinfolk.errors import InputError, number_between, whole_number
+from kinfolk.generation.constraints import Hypothesis, Request, one_by_one
+from kinfolk.nn.state import StepModel
+
+HOTTEST = 1e30
+COLDEST = 1e-30  # where the likeliest token has all of the share already; less is no number of 32 bits
+FIRST_WIDTH = 256  # of the likeliest tokens, enough for most top_p; sorting a whole vocabulary is slow
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to draw, in this order: divide by `temperature`, keep the `top_k` likeliest, keep `top_p` of the mass.
+
+    `top_p` keeps the smallest set of likeliest tokens whose share reaches it (Holtzman et al. 2020).
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        hint = "; for the likeliest token every time use greedy search (beam 1)" if self.temperature == 0 else ""
+        number_between("temperature", self.temperature, 0, HOTTEST, f"above 0{hint}")
+        if self.top_k is not None:
+            whole_number("top_k", self.top_k)
+        if self.top_p is not None:
+            number_between("top_p", self.top_p, 0, 1, "above 0 and at most 1")
+        if whole_number("seed", self.seed, 0) >= 2**63:
+            raise InputError(f"seed={self.seed} must be below 2^63")
+
+
+@torch.inference_mode()
+def sample(
+    model: StepModel[Any], request: Request, options: Sampling | None = None, numbers: Sequence[int] | None = None
+) -> list[Hypothesis]:
+    """For each sentence a text drawn at random.
+
+    `numbers` are the sentences' numbers in the whole job (by default their places in the request): the random stream
+    hangs on them. The log-probability of a text is the model's own, whatever the temperature.
+    """
+    settings = options or Sampling()
+    own = range(len(request.longest)) if numbers is None else numbers
+    if len(own) != len(request.longest) or not all(0 <= number < 2**63 for number in own):
+        raise InputError(f"expected a number from 0 on for each of the {len(request.longest)} sentences")
+    streams = np.asarray(own, dtype=np.uint64)
+
+    def choose(likely: Tensor, sentences: Tensor, length: int) -> Tensor:
+        uniform = uniforms(settings.seed, streams[sentences.cpu().numpy()], length)
+        return draw(likely, torch.from_numpy(uniform).to(likely.device), settings)
+
+    return one_by_one(model, request, choose)
+
+
+def draw(likely: Tensor, uniform: Tensor, options: Sampling) -> Tensor:
+    """One id per row of log-probabilities (rows, vocabulary), picked by a number in [0, 1) per row."""
+    below = likely - likely.amax(-1, keepdim=True)  # so that no temperature leads beyond the largest number
+    shares = (below / max(options.temperature, COLDEST)).softmax(-1)
+    if options.top_k is None and options.top_p is None:
+        return _pick(shares, uniform)
+    shares, ids = likeliest(shares, options.top_k, options.top_p)
+    ids, order = ids.sort()  # near ties may change places from batch to batch; the vocabulary does not
+    return ids.gather(1, _pick(shares.gather(1, order), uniform).unsqueeze(1)).squeeze(1)
+
+
+def likeliest(shares: Tensor, top_k: int | None, top_p: float | None) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens of each row, best first, and their ids; what is cut off has share 0."""
+    vocabulary = shares.shape[1]
+    width = min(top_k or FIRST_WIDTH, vocabulary)
+    found, ids = shares.topk(width)
+    if top_p is None:
+        return found, ids
+    while top_k is None and width < vocabulary and bool((found.sum(-1) < top_p).any()):
+        width = min(8 * width, vocabulary)
+        found, ids = shares.topk(width)
+    total = found.sum(-1, keepdim=True) if top_k is not None else 1.0
+    before = found.cumsum(-1) - found  # the share of all better ones
+    return found.masked_fill(before >= top_p * total, 0.0), ids
+
+
+def _pick(shares: Tensor, uniform: Tensor) -> Tensor:
+    """The place where the cumulated shares first pass uniform x total; it always has a share."""
+    passed = shares.double().cumsum(-1)
+    total = passed[:, -1:]
+    goal = torch.minimum(uniform.double().unsqueeze(1) * total, torch.nextafter(total, torch.zeros_like(total)))
+    places = torch.searchsorted(passed, goal, right=True).squeeze(1)
+    return places.clamp(max=shares.shape[1] - 1)  # only shares that are no numbers lead past the end
+
+
+def uniforms(seed: int, streams: NDArray[np.uint64], step: int) -> NDArray[np.float64]:
+    """A number in [0, 1) for each stream at a step: a hash of the three numbers (splitmix64's, Steele et al. 2014)."""
+    mixed = _mix(_mix(_mix(np.uint64(seed)) + streams) + np.uint64(step))
+    highest = np.asarray(mixed >> np.uint64(11), dtype=np.float64)
+    return highest * 2.0**-53
+
+
+def _mix(numbers: Any) -> Any:
+    """Each bit of the result hangs on every bit of a 64-bit number; products wrap around on purpose."""
+    with np.errstate(over="ignore"):
+        numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+        numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return numbers ^ (numbers >> np.uint64(31))

@@ -1,0 +1,53 @@
+"""The sum at the bottom: norm(token + position + segment), (tokens,) -> (tokens, width).
+
+Devlin et al. 2018, figure 2.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.nn.fast.linear import Embedding
+from kinfolk.nn.norm import Norm
+from kinfolk.nn.packed import Tokens
+
+
+class EmbeddingSettings(Protocol):
+    """What the embeddings read of a model's config."""
+
+    @property
+    def vocabulary_size(self) -> int: ...
+    @property
+    def positions(self) -> int: ...
+    @property
+    def first_position(self) -> int: ...
+    @property
+    def segments(self) -> int: ...
+    @property
+    def dropout(self) -> float: ...
+    @property
+    def norm_epsilon(self) -> float: ...
+
+
+class SummedEmbeddings(nn.Module):
+    """Learned tables for tokens, positions and, where the model has them, segments; then norm and dropout."""
+
+    def __init__(self, config: EmbeddingSettings, width: int):
+        super().__init__()
+        self.width = width
+        self.first_position = config.first_position
+        self.tokens = Embedding(config.vocabulary_size, width)
+        self.positions = Embedding(config.positions, width)
+        self.segments = Embedding(config.segments, width) if config.segments else None
+        self.norm = Norm(width, config.norm_epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, tokens: Tokens) -> Tensor:
+        total = self.tokens(tokens.ids) + self.positions(tokens.layout.positions + self.first_position)
+        if self.segments is not None:
+            # Without segments every token belongs to the first: one row, added to all.
+            total = total + (self.segments.weight[0] if tokens.segments is None else self.segments(tokens.segments))
+        return self.dropout(self.norm(total))  # type: ignore[no-any-return]

@@ -1,0 +1,129 @@
+"""Answering questions from a context: spans as targets, SQuAD's metrics, and a threshold for "no answer"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from kinfolk.data.examples import Question
+from kinfolk.errors import ConfigError
+from kinfolk.models.model import Model
+from kinfolk.objectives.objective import Objective
+from kinfolk.objectives.supervised import Span
+from kinfolk.tasks.scoring import scored_batches
+from kinfolk.tasks.spans import Answer, Decoded, QuestionItems, decode, question_items
+from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_tables
+from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.training.squad_metrics import answering, best_threshold, exact, f1
+
+USUAL_WINDOW = 384
+SHOWN_MISTAKES = 10
+
+
+@dataclass(frozen=True)
+class AnswerTask:
+    """Spans of a context that answer a question; where training had questions without an answer, also none."""
+
+    windows: Windows = WHOLE
+    unanswerable: bool = False
+    null_threshold: float | None = None  # how far "no answer" must be ahead; tuned on the dev set
+
+    kind = "answer"
+    head = "span"
+    labels = ("start", "end")
+
+    @classmethod
+    def of(cls, examples: Sequence[Question], options: TaskOptions) -> AnswerTask:
+        """The task that questions pose."""
+        options.refuse("answer", "class_weights", "crf")
+        return cls(options.windows, any(not question.answers for question in examples))
+
+    def objective(self, model: Model) -> Objective:
+        """The loss on a model of the family."""
+        return Span(model.config.segments)
+
+    def unseen(self, examples: Sequence[Question]) -> list[str]:
+        """An answer is a slice of its context: there are no labels to see."""
+        return []
+
+    def dataset(self, tokenizer: Tokenizer, examples: Sequence[Question], size: int) -> QuestionItems:
+        """Questions beside windows of their contexts; a window that does not hold the first answer whole has none."""
+        fitting = self.windows.size(size, tokenizer.specials_count(True))
+        wanted = min(USUAL_WINDOW, size) if self.windows.window is None else fitting
+        return question_items(tokenizer, examples, wanted, self.windows.stride)
+
+    def decoded(self, model: Model, dataset: QuestionItems, top: int = 1) -> list[Decoded]:
+        """What the model says of each question: the best spans and the score of "no answer"."""
+        scores: list[np.ndarray] = [np.empty(0)] * len(dataset.items)
+        for batch, prepared, found in scored_batches(model, self.objective(model), dataset.items):
+            for number, rows in zip(batch, prepared.tokens.layout.split(found), strict=True):
+                scores[number] = rows.numpy()
+        return [decode(question, windows, top) for question, windows in dataset.by_question(scores)]
+
+    def answers(self, model: Model, dataset: QuestionItems, top: int = 1) -> list[list[Answer]]:
+        """At most `top` answers to each question, most probable first."""
+        return [found.answers(self.threshold, top) for found in self.decoded(model, dataset, top)]
+
+    @property
+    def threshold(self) -> float | None:
+        """From which margin on there is no answer; None: there always is one."""
+        return 0.0 if self.unanswerable and self.null_threshold is None else self.null_threshold
+
+    def judge(self, model: Model, dataset: QuestionItems) -> EvalResult:
+        """SQuAD's metrics. A threshold that is not decided yet is the best one for these questions."""
+        decoded = self.decoded(model, dataset)
+        undecided = self.unanswerable and self.null_threshold is None
+        threshold = _tuned(decoded, dataset.questions) if undecided else self.threshold
+        best = [found.answers(threshold)[0] for found in decoded]
+        metrics = answering([answer.text for answer in best], [_truths(question) for question in dataset.questions])
+        return EvalResult(metrics, mistakes=_mistakes(best, dataset.questions))
+
+    def calibrate(self, model: Model, dataset: QuestionItems) -> AnswerTask:
+        """The threshold of "no answer" is tuned on the dev set and kept with the model."""
+        if not self.unanswerable or not dataset.items:
+            return self
+        return replace(self, null_threshold=_tuned(self.decoded(model, dataset), dataset.questions))
+
+    def to_hf(self) -> dict[str, Any]:
+        """What config.json says of the task; a null_threshold of null: there always is an answer."""
+        return label_tables(self.labels) | {"null_threshold": self.threshold} | self.windows.to_hf()
+
+    @classmethod
+    def from_hf(cls, public: Mapping[str, Any]) -> AnswerTask:
+        """The task of a saved model."""
+        limit = public.get("null_threshold")
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float)):
+            raise ConfigError("config.json: null_threshold is not a number")
+        return cls(Windows.from_hf(public), limit is not None, None if limit is None else float(limit))
+
+
+def _truths(question: Question) -> list[str]:
+    return [text for text, _ in question.answers]
+
+
+def _tuned(decoded: Sequence[Decoded], questions: Sequence[Question]) -> float:
+    """The threshold with the best F1 on these questions; those without any span are not asked."""
+    rows = [
+        (found.margin, f1(found.answers(None)[0].text, _truths(question)), float(not question.answers))
+        for found, question in zip(decoded, questions, strict=True)
+        if found.spans
+    ]
+    margins, answered, unanswered = np.array(rows, dtype=np.float64).reshape(-1, 3).T
+    return best_threshold(margins, answered, unanswered)
+
+
+def _mistakes(best: Sequence[Answer], questions: Sequence[Question]) -> list[Mistake]:
+    """The wrong answers that the model was surest of."""
+    wrong = [
+        Mistake(question.where, question.question, _told(truths), _told([answer.text]), answer.probability)
+        for answer, question in zip(best, questions, strict=True)
+        if not exact(answer.text, truths := _truths(question))
+    ]
+    return sorted(wrong, key=lambda mistake: -(mistake.probability or 0.0))[:SHOWN_MISTAKES]
+
+
+def _told(answers: Sequence[str]) -> str:
+    return next(iter(answers), "") or "(no answer)"

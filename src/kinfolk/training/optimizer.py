@@ -1,0 +1,117 @@
+"""AdamW with a rate per layer, and parts of the model that stay frozen or thaw one by one.
+
+Every parameter has a depth that its model tells: 0 for the embeddings, i for layer i (counted from 1), one more than
+the number of layers for what stands on top. Its rate is `learning_rate * layer_decay ** (top - depth)`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from kinfolk.errors import InputError, number_between, whole_number
+
+LARGEST = sys.float_info.max
+SHARES = "two shares from 0 up to 1"
+
+
+class Trainable(Protocol):
+    """What the trainer wants of a model: a module of torch's that knows its device and the depth of its weights."""
+
+    training: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+
+    def layer_ids(self) -> dict[str, int]:
+        """How far above the input each parameter stands, by name; heads stand highest."""
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All that could learn."""
+
+    def parameters(self) -> Iterator[nn.Parameter]:
+        """The same without names."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Dropout on."""
+
+    def eval(self) -> Any:
+        """Dropout off."""
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """What AdamW and the freezing want to know."""
+
+    learning_rate: float = 5e-5
+    layer_decay: float = 1.0
+    weight_decay: float = 0.01
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    freeze: int = 0  # layer_ids below this never learn: 1 freezes the embeddings, layers + 1 the whole body
+
+    def __post_init__(self) -> None:
+        number_between("learning_rate", self.learning_rate, 0, LARGEST, "above 0")
+        number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
+        number_between("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", with_low=True)
+        number_between("epsilon", self.epsilon, 0, LARGEST, "above 0")
+        if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
+            raise InputError(f"betas={str(self.betas)[:60]} must be {SHARES}")
+        for beta in self.betas:
+            number_between("betas", beta, 0, math.nextafter(1, 0), SHARES, with_low=True)
+        whole_number("freeze", self.freeze, 0)
+
+
+def set_free(model: Trainable, settings: OptimizerSettings, unfrozen: int) -> None:
+    """Let everything from depth `unfrozen` on learn, and nothing below it or below what is frozen for good."""
+    found = model.layer_ids()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(found[name] >= max(settings.freeze, unfrozen))
+
+
+def build_optimizer(model: Trainable, settings: OptimizerSettings) -> torch.optim.AdamW:
+    """AdamW over all parameters that ever learn; biases and norms do not decay. Groups carry their own peak rate."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    set_free(model, settings, unfrozen=0)
+    found = model.layer_ids()
+    top = max(found.values())
+    for name, weight in model.named_parameters():
+        if not weight.requires_grad:
+            continue
+        learning_rate = settings.learning_rate * settings.layer_decay ** (top - found[name])
+        decay = settings.weight_decay if weight.ndim > 1 else 0.0
+        groups.setdefault((learning_rate, decay), []).append(weight)
+    if not groups:
+        raise InputError(f"freeze={settings.freeze} leaves nothing to learn")
+    listed = [
+        {"params": weights, "lr": learning_rate, "peak": learning_rate, "weight_decay": decay}
+        for (learning_rate, decay), weights in groups.items()
+    ]
+    fused = all(weight.dtype in (torch.float32, torch.float64) for weight in model.parameters())
+    return torch.optim.AdamW(listed, betas=settings.betas, eps=settings.epsilon, fused=fused)
+
+
+def optimizer_tensors(model: Trainable, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """The optimizer's memory by parameter name: `<name>|exp_avg` and its kin."""
+    names = {weight: name for name, weight in model.named_parameters()}
+    return {
+        f"{names[weight]}|{part}": value  # type: ignore[index]
+        for weight, state in optimizer.state.items()
+        for part, value in state.items()
+    }
+
+
+def restore_optimizer(model: Trainable, optimizer: torch.optim.AdamW, tensors: Mapping[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave; its tensors are taken over, not copied."""
+    weights = dict(model.named_parameters())
+    optimizer.state.clear()
+    for key, value in tensors.items():
+        name, part = key.rsplit("|", 1)
+        optimizer.state[weights[name]][part] = value

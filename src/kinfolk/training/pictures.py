@@ -1,0 +1,187 @@
+"""Pictures of a training run: how loss and metric went, and who was taken for whom.
+
+matplotlib is used through its objects (Figure, FigureCanvasAgg): no window, no state shared with the user's own plots.
+Colours are Okabe and Ito's, which the colour-blind tell apart; metrics differ from losses by their markers as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kinfolk.errors import missing_extra
+from kinfolk.files import replacing
+from kinfolk.training.log import Entries, best_entry
+
+try:
+    from matplotlib import colormaps
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import findfont, get_font
+    from matplotlib.ticker import MaxNLocator
+except ImportError as error:
+    raise missing_extra("pictures need matplotlib", error) from None
+
+DOTS_PER_INCH = 100
+CURVE_SIZE = (12.0, 7.0)  # inches: 1200 x 700 dots
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+MOST_POINTS = 2000  # of a line; the picture has fewer dots than that
+MOST_LABELS = 30  # of a confusion matrix that can be read
+LONGEST_LABEL = 24
+
+
+def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
+    """Loss (each step pale, smoothed strong), the metric that decides with its best step, and the learning rate.
+
+    `runs` gives each run's name its log; a run with nothing logged is left out.
+    """
+    runs = {name: entries for name, entries in runs.items() if entries}
+    rated = any("learning_rate" in entry for entries in runs.values() for entry in entries)
+    figure = Figure(figsize=CURVE_SIZE, dpi=DOTS_PER_INCH, layout="constrained")
+    upper, lower = figure.subplots(2, sharex=True, height_ratios=(6, 1)) if rated else (figure.subplots(), None)
+    right = upper.twinx()
+    colours = COLOURS if len(runs) <= len(COLOURS) else colormaps["viridis"](np.linspace(0, 0.9, len(runs)))
+    for (name, entries), colour in zip(runs.items(), colours, strict=False):
+        _draw_loss(upper, entries, colour, _told(name, entries))
+        # One run: the metric has a colour of its own. Several: the colour tells the run.
+        _draw_metric(right, entries, colour if len(runs) > 1 else COLOURS[1])
+        if lower is not None:
+            lower.plot(*_column(entries, "learning_rate"), color=colour, linewidth=1.2)
+    _name_axes(upper, right, lower, runs)
+    if runs:  # below the picture, where no line runs
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=11)
+    write_figure(figure, path)
+
+
+def _told(name: str, entries: Entries) -> str:
+    best = best_entry(entries)
+    if best is None:
+        return name
+    metric, value = next(iter(best["metrics"].items()))
+    return f"{name}: best {_words(metric)} {value:.4g} at step {best['step']:,}"
+
+
+def _draw_loss(axes: Axes, entries: Entries, colour: Any, label: str) -> None:
+    steps, losses = _column(entries, "loss")
+    axes.plot(steps, losses, color=colour, alpha=0.25, linewidth=0.8)
+    axes.plot(steps, _smoothed(losses), color=colour, linewidth=2, label=label)
+
+
+def _draw_metric(axes: Axes, entries: Entries, colour: Any) -> None:
+    best = best_entry(entries)
+    if best is None:
+        return
+    name = next(iter(best["metrics"]))
+    judged = [(entry["step"], entry["metrics"][name]) for entry in entries if entry.get("metrics")]
+    axes.plot(*zip(*judged, strict=True), color=colour, linestyle="--", marker="o", markersize=5)
+    star: dict[str, Any] = {"marker": "*", "markersize": 18, "markeredgecolor": "white"}
+    axes.plot([best["step"]], [best["metrics"][name]], color=colour, linestyle="", **star)
+
+
+def _name_axes(upper: Axes, right: Axes, lower: Axes | None, runs: Mapping[str, Entries]) -> None:
+    bottom = upper if lower is None else lower
+    bottom.set_xlabel("step", fontsize=12)
+    bottom.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    bottom.xaxis.set_major_formatter("{x:,.0f}")
+    upper.set_ylabel("loss on the training batches (solid)", fontsize=12)
+    upper.margins(x=0.01)
+    best = next((found for found in map(best_entry, runs.values()) if found is not None), None)
+    if best is None:
+        right.set_axis_off()
+    else:
+        name = _words(next(iter(best["metrics"])))
+        right.set_ylabel(f"{name} on the dev set (dashed, the best starred)", fontsize=12)
+        right.margins(x=0.01, y=0.1)
+    if lower is not None:
+        lower.set_ylabel("learning_rate", fontsize=12)
+        lower.margins(x=0.01)
+        lower.set_ylim(bottom=0)
+        lower.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
+    right.tick_params(labelsize=11)
+    if len(runs) == 1:
+        upper.yaxis.label.set_color(COLOURS[0])
+        right.yaxis.label.set_color(COLOURS[1])
+    for axes in [upper] if lower is None else [upper, lower]:
+        axes.tick_params(labelsize=11)
+        axes.grid(alpha=0.25)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _column(entries: Entries, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and values; where there are more than the picture can show, the means of neighbours."""
+    found = [(entry["step"], entry[name]) for entry in entries if name in entry]
+    table = np.array(found, dtype=np.float64).reshape(-1, 2)
+    if len(table) > MOST_POINTS:
+        table = np.array([part.mean(0) for part in np.array_split(table, MOST_POINTS)])
+    return table[:, 0], table[:, 1]
+
+
+def _smoothed(values: np.ndarray) -> np.ndarray:
+    """The mean of each value and its neighbours on both sides, a twentieth of the run together; fewer at the ends."""
+    reach, places = len(values) // 40, np.arange(len(values))
+    near = np.clip(np.minimum(places, places[::-1]), reach // 2, reach)
+    first, last = np.maximum(places - near, 0), np.minimum(places + near + 1, len(values))
+    sums = np.concatenate([[0.0], values.cumsum()])
+    smooth: np.ndarray = (sums[last] - sums[first]) / (last - first)
+    return smooth
+
+
+def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], path: Path) -> bool:
+    """Who was taken for whom: shades are shares of a row, numbers are counts. With too many labels nothing is drawn."""
+    size = len(labels)
+    if not 0 < size <= MOST_LABELS:
+        return False
+    counts = np.array(matrix, dtype=np.int64)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    figure = Figure(figsize=(4.5 + 0.4 * size, 3.5 + 0.4 * size), dpi=DOTS_PER_INCH, layout="constrained")
+    axes = figure.subplots()
+    shades = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    names = drawn_labels(labels)
+    turn: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if size > 2 else {}
+    # A dollar sign in a label is no formula.
+    axes.set_xticks(range(size), names, parse_math=False, **turn)
+    axes.set_yticks(range(size), names, parse_math=False)
+    axes.set_xlabel("what the model says", fontsize=12)
+    axes.set_ylabel("the truth", fontsize=12)
+    _write_counts(axes, counts, shares)
+    figure.colorbar(shades, ax=axes, label="share of the row", shrink=0.7, aspect=30)
+    write_figure(figure, path)
+    return True
+
+
+def _write_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
+    letters = 12 if len(counts) <= 4 else 10 if counts.max() < 1000 else 8
+    for (row, column), count in np.ndenumerate(counts):
+        if count or len(counts) <= 12:  # in a large table zeros hide the rest
+            colour = "white" if shares[row, column] > 0.55 else "black" if count else "#999999"
+            axes.text(column, row, _short(int(count)), ha="center", va="center", color=colour, fontsize=letters)
+
+
+def drawn_labels(labels: Sequence[str], what: str = "label") -> list[str]:
+    """Labels on one short line each; one that the font cannot write is told by its number, from 1."""
+    known = get_font(findfont("DejaVu Sans")).get_charmap()
+    lines = [" ".join(label.split()) for label in labels]
+    short = [line if len(line) <= LONGEST_LABEL else f"{line[:14]}…{line[-8:]}" for line in lines]
+    drawable = [line != "" and all(ord(letter) in known for letter in line) for line in short]
+    return [line if drawable[place] else f"{what} {place + 1}" for place, line in enumerate(short)]
+
+
+def _short(count: int) -> str:
+    """Four characters at most: 9999, 12k, 3M."""
+    for unit, divisor in (("M", 10**6), ("k", 10**3)):
+        if count >= max(divisor, 10**4):
+            return f"{count // divisor}{unit}"
+    return str(count)
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """The picture as a PNG file, wholly or not at all."""
+    with replacing(path) as stream:
+        FigureCanvasAgg(figure).print_png(stream, metadata={"Software": None})  # type: ignore[no-untyped-call]

@@ -1,0 +1,255 @@
+"""One step of learning, by one process or by several.
+
+    loss = sum over the items of a step / count over the items of a step        whoever holds the items
+
+Each process takes its share of every batch. What is wrapped for torch's engines is a module whose forward is the loss:
+DistributedDataParallel adds up gradients while backward still runs; fully_shard (FSDP) divides weights, gradients and
+the optimizer's memory among the processes. Both take the mean over processes, so each multiplies its loss by their
+number first.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from kinfolk.errors import InputError
+from kinfolk.nn.fast.precision import check_precision, products_in
+from kinfolk.objectives.objective import Batch, Objective, Sample, Scheduled, Stateful
+from kinfolk.training.distributed import World, contact
+from kinfolk.training.fsdp import divide, like, load, whole
+from kinfolk.training.optimizer import (
+    OptimizerSettings,
+    Trainable,
+    build_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    set_free,
+)
+
+EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
+
+
+class Loss(nn.Module):
+    """A model under its objective."""
+
+    def __init__(self, model: Trainable, objective: Objective):
+        super().__init__()
+        self.model, self.objective = cast(nn.Module, model), objective
+
+    def forward(self, prepared: Batch, state: Any) -> tuple[Tensor, Any]:
+        """The sum of the losses, and what an objective carries to the next batch."""
+        if isinstance(self.objective, Stateful):
+            return self.objective.carry(self.model, prepared, state)
+        return self.objective.loss(self.model, prepared), None
+
+
+def validate_hardware(precision: str, fsdp: bool, device: torch.device, world: World) -> None:
+    """Refuse what this machine, or a single process, cannot do; to be asked before anything is written."""
+    check_precision(precision, device)
+    if fsdp and world.size == 1:
+        raise InputError("fsdp divides a model among processes, but there is only one; start more with torchrun")
+
+
+class TrainStep:
+    """The weights of `model`, their optimizer and their running average; `model` itself is always whole.
+
+    With `fsdp` the weights that learn are a copy of the model, divided among the processes.
+    """
+
+    def __init__(
+        self,
+        model: Trainable,
+        objective: Objective,
+        settings: OptimizerSettings,
+        max_grad_norm: float | None,
+        world: World,
+        fsdp: bool = False,
+        precision: str = "fp32",
+    ):
+        validate_hardware(precision, fsdp, model.device, world)
+        if isinstance(objective, Stateful) and world.size > 1:
+            raise InputError("this objective carries its state from batch to batch; train it in one process")
+        self.whole, self.objective, self.settings, self.max_grad_norm, self.world = (
+            model,
+            objective,
+            settings,
+            max_grad_norm,
+            world,
+        )
+        self.sharded, self.precision = fsdp, precision
+        self.model = copy.deepcopy(model) if fsdp else model
+        self._loss: Any = Loss(self.model, objective)
+        if fsdp:
+            divide(self._loss, model.device, world.size)
+        self.optimizer = build_optimizer(self.model, settings)
+        # Can the optimizer itself make gradients shorter, and as exactly? It takes the factor in float32.
+        single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
+        self._divides = single and bool(self.optimizer.defaults["fused"]) and not fsdp
+        self.averaged: dict[str, Tensor] = {}
+        self._engine: nn.Module = self._loss
+        self._unfrozen: int | None = None
+        self._carried: tuple[Tensor, ...] | None = None  # from batch to batch, where the objective asks for it
+
+    def pace(self, step: int, total: int) -> None:
+        """Tell an objective that changes over a run how far that has come."""
+        if isinstance(self.objective, Scheduled):
+            self._loss.objective = self.objective.at(step, total)
+
+    def unfreeze(self, depth: int) -> None:
+        """Let everything from `depth` on learn. DDP knows only what learned when it was made, so it is made anew."""
+        if depth == self._unfrozen:
+            return
+        self._unfrozen = depth
+        set_free(self.model, self.settings, depth)
+        if self.world.size > 1 and not self.sharded:
+            with contact():
+                # Some heads leave a part of the model out, and which part may depend on the batch. Where all parts are
+                # used, torch would print a warning to say so: a weight that is never used keeps it quiet.
+                self._loss.idle = nn.Parameter(torch.zeros(1, device=self.model.device))
+                self._engine = DistributedDataParallel(
+                    self._loss, find_unused_parameters=True, gradient_as_bucket_view=True
+                )
+
+    def step(self, batches: Sequence[Sequence[Sample]], factor: float) -> float | None:
+        """Learn from the batches as if they were one; the mean loss over all of them and all processes.
+
+        None when the loss or its gradient is not finite: nothing was learned then.
+        """
+        if not self.model.training:
+            self.model.train()
+        shares = [self._share(batch) for batch in batches]
+        counts = sum(prepared.count for prepared, counted in shares if counted)
+        count = self.world.all_reduce_sum(counts) or 1.0  # items without a single target have a loss of zero
+        total, carried = 0.0, self._carried
+        for number, (prepared, counted) in enumerate(shares):
+            with contact(), self._exchanging(number == len(shares) - 1):
+                with products_in(self.precision):
+                    loss, carried = self._engine(prepared, carried)
+                loss = loss / (count / self.world.size)
+                loss = loss if counted else loss * 0.0
+                loss.backward()
+            total += float(loss.detach())
+        total = self.world.all_reduce_sum(total / self.world.size)
+        learned = math.isfinite(total) and self._clipped()
+        if learned:
+            for group in self.optimizer.param_groups:
+                group["lr"] = group["peak"] * factor
+            self.optimizer.step()
+            self._carried = carried
+        self.optimizer.zero_grad(set_to_none=True)
+        return total if learned else None
+
+    def _share(self, batch: Sequence[Sample]) -> tuple[Batch, bool]:
+        """What this process takes of a batch, and whether it counts: a process that gets nothing must still take part.
+
+        Neighbours in a batch are alike in length, so every n-th item makes equal shares.
+        """
+        own = batch[self.world.rank :: self.world.size]
+        return self.objective.prepare(own or batch[:1], self.model.device), bool(own)
+
+    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients of accumulated batches stay at home until the last."""
+        if self.sharded:
+            self._loss.set_requires_gradient_sync(last)
+        elif isinstance(self._engine, DistributedDataParallel) and not last:
+            return self._engine.no_sync()
+        return nullcontext()
+
+    def _clipped(self) -> bool:
+        """Clip the gradient to its largest norm; False when it is not finite."""
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        norm = self._norm([weight.grad for weight in weights if weight.grad is not None])
+        length = float(norm)
+        excess = (length + EPSILON) / self.max_grad_norm if self.max_grad_norm else 1.0
+        if self._divides:
+            # The fused optimizer divides gradients by this while it reads them, which spares a pass over them.
+            scale = torch.tensor(excess, device=self.model.device) if excess > 1 else None
+            self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
+        elif self.max_grad_norm and excess > 1:
+            clip_grads_with_norm_(weights, self.max_grad_norm, norm)
+        return math.isfinite(length)
+
+    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The length of all gradients together."""
+        if self.sharded or self.model.device.type != "cpu":
+            return whole(get_total_norm(gradients))
+        # On a CPU the product of a gradient with itself is there in half the time of torch's norm.
+        flat = (gradient.flatten() for gradient in gradients)
+        return torch.stack([torch.dot(each, each) for each in flat]).sum().sqrt()
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of what learned fastest in the last step."""
+        return max(float(group["lr"]) for group in self.optimizer.param_groups)
+
+    @torch.no_grad()
+    def average(self, seen: int) -> None:
+        """Take the weights into the running average, which holds `seen` of them so far."""
+        for name, weight in self.model.named_parameters():
+            if seen == 0:
+                self.averaged[name] = weight.detach().clone()
+            else:
+                self.averaged[name].lerp_(weight.detach(), 1 / (seen + 1))
+
+    @contextmanager
+    def judged(self) -> Iterator[None]:
+        """The whole model with the weights that are to be judged in it: averaged ones where there are any."""
+        own: dict[str, Tensor] = {}
+        if self.averaged and not self.sharded:
+            own = {name: weight.detach().clone() for name, weight in self.whole.named_parameters()}
+        if self.averaged or self.sharded:
+            load(self.whole, self.averaged or dict(self.model.named_parameters()))
+        self.whole.eval()
+        try:
+            yield
+        finally:
+            if own:
+                load(self.whole, own)
+
+    def state(self) -> dict[str, Mapping[str, Tensor]]:
+        """All that a checkpoint must hold; whole, whatever the number of processes. Only process 0 keeps it."""
+        groups: dict[str, Mapping[str, Tensor]] = {
+            "weights": {name: weight.detach() for name, weight in self.model.named_parameters()},
+            "optimizer": optimizer_tensors(self.model, self.optimizer),
+            "averaged": self.averaged,
+            "carried": {str(number): piece for number, piece in enumerate(self._carried or ())},
+        }
+        return {group: self._gathered(tensors) for group, tensors in groups.items() if tensors}
+
+    def _gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        if not self.sharded:
+            return tensors
+        found = {}
+        for name, tensor in tensors.items():
+            gathered = whole(tensor)  # all must take part, also those that do not keep it
+            if self.world.is_main:
+                found[name] = gathered.cpu()
+        return found
+
+    def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Put back what `state` gave."""
+        load(self.model, groups["weights"])
+        weights = dict(self.model.named_parameters())
+        memory = {key: self._placed(weights, key, value) for key, value in groups["optimizer"].items()}
+        restore_optimizer(self.model, self.optimizer, memory)
+        averaged = groups.get("averaged", {})
+        self.averaged = {name: like(weights[name], tensor) for name, tensor in averaged.items()}
+        carried = groups.get("carried", {})
+        self._carried = tuple(carried[str(number)].to(self.model.device) for number in range(len(carried))) or None
+
+    def _placed(self, weights: Mapping[str, Tensor], key: str, value: Tensor) -> Tensor:
+        name, part = key.rsplit("|", 1)
+        if part != "step":
+            return like(weights[name], value)
+        # The number of steps is never divided, and only the fused optimizer keeps it beside the weight.
+        fused = self.optimizer.defaults["fused"]
+        return value.to(weights[name].device if fused else value.device, copy=True)

@@ -1,0 +1,134 @@
+"""Alignments: rows sum to one, words are made of their pieces, and the picture shows them."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kinfolk.api.align import Alignment, align_written, words_of
+from kinfolk.api.align_picture import alignment_picture
+from kinfolk.api.loaded import load_translator
+from kinfolk.api.translator import Translator
+from kinfolk.errors import InputError
+from kinfolk.text.pairs import learn_pair
+from small_pairs import pairs
+from tiny_pairs import our_transformer
+
+
+@pytest.fixture(scope="module")
+def transformer() -> Translator:
+    tokenizer = learn_pair("bpe", *zip(*pairs(200), strict=True), 60)
+    network = our_transformer(vocabulary_size=60, pad_id=tokenizer.pad_id, start_id=0, end_id=2).float()
+    return Translator(network, tokenizer)
+
+
+@pytest.mark.parametrize("pieces", [True, False])
+def test_every_row_sums_to_one(pieces: bool, transformer: Translator) -> None:
+    found = transformer.align("salt, moon\tsaltmoon 日本", "sel lunsel!", pieces)
+    assert found.weights.shape == (3, 4, len(found.target), len(found.source))
+    np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
+    for text, offsets, names in (
+        (found.source_text, found.source_offsets, found.source),
+        (found.target_text, found.target_offsets, found.target),
+    ):
+        assert names[-1] == "<end>"
+        assert offsets[-1] == (len(text), len(text))
+        if not pieces:
+            assert [text[start:end] for start, end in offsets[:-1]] == names[:-1]
+    if not pieces:
+        assert found.source == ["salt", ",", "moon", "saltmoon", "日本", "<end>"]
+        assert found.target == ["sel", "lunsel", "!", "<end>"]
+
+
+def test_a_word_has_the_weights_of_its_pieces(transformer: Translator) -> None:
+    parts, words = (transformer.align("saltmoon star", "lunsel ast", pieces) for pieces in (True, False))
+    source, target = (words_of(text, offsets) for text, offsets in (
+        ("saltmoon star", parts.source_offsets), ("lunsel ast", parts.target_offsets)))  # fmt: skip
+    assert len(parts.source) > len(words.source) == len(source)
+    (first, last), (top, bottom) = source[0], target[0]
+    expected = parts.weights[..., top:bottom, first:last].sum(-1).mean(-1)
+    np.testing.assert_allclose(words.weights[..., 0, 0], expected, atol=1e-6)
+
+
+def test_a_trained_model_looks_at_the_word_it_writes(small_translator: Path, tmp_path: Path) -> None:
+    model = load_translator(small_translator, device="cpu")
+    found = model.align("salt moon star")
+    assert found.target == ["ast", "lun", "sel", "<end>"]
+    assert found.matrix()[:3].argmax(-1).tolist() == [2, 1, 0]
+    path = alignment_picture(found, tmp_path / "picture.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_layers_and_heads_are_counted_from_one(transformer: Translator, tmp_path: Path) -> None:
+    found = transformer.align("salt moon", "lun sel")
+    np.testing.assert_array_equal(found.matrix(3, 2), found.weights[2, 1])
+    np.testing.assert_array_equal(found.matrix(1), found.weights[0].mean(0))
+    np.testing.assert_array_equal(found.matrix(), found.weights[1].mean(0))
+    sizes = [alignment_picture(found, tmp_path / f"{name}.png", *chosen).stat().st_size
+             for name, chosen in {"all": (), "one": (2,), "head": (2, 4)}.items()]  # fmt: skip
+    assert sizes[0] > sizes[1]
+    for layer, head, told in ((4, None, "the model has 3"), (1, 5, "the model has 4"), (0, None, "from 1")):
+        with pytest.raises(InputError, match=told):
+            found.matrix(layer, head)
+    for ask in (found.matrix, found.only, partial(alignment_picture, found, tmp_path / "x.png")):
+        with pytest.raises(InputError, match="of which of the 3 layers"):
+            ask(head=2)
+    with pytest.raises(InputError, match=r"ends in \.png"):
+        alignment_picture(found, tmp_path / "x.jpg")
+
+
+def test_plain_data_is_of_the_layer_and_head_that_are_asked_for(transformer: Translator) -> None:
+    found = transformer.align("salt moon", "lun sel")
+    assert np.array(found.as_json()["weights"]).shape == found.weights.shape
+    for chosen, expected in (((2,), found.weights[1:2]), ((2, 3), found.weights[1:2, 2:3])):
+        plain = found.only(*chosen).as_json()["weights"]
+        np.testing.assert_allclose(plain, expected, atol=1e-6)
+    numbers = np.array(plain).flatten().tolist()
+    assert all(len(repr(number).partition(".")[2]) <= 6 or "e-" in repr(number) for number in numbers)
+
+
+def test_words_that_no_font_has_and_formulas_are_drawn_as_words(tmp_path: Path) -> None:
+    words = ["日本", "$x^2$", "a" * 50, "<end>"]
+    weights = np.full((1, 1, 4, 4), 0.25, dtype=np.float32)
+    found = Alignment(words, words, weights, [(0, 0)] * 4, [(0, 0)] * 4, "", "")
+    assert alignment_picture(found, tmp_path / "x.png").exists()
+    many = ["a"] * 90
+    with pytest.raises(InputError, match="cannot be read"):
+        alignment_picture(Alignment(many, words, weights, [], [], "", ""), tmp_path / "y.png")
+
+
+def test_an_empty_source_is_refused_and_an_empty_target_is_its_end(transformer: Translator) -> None:
+    with pytest.raises(InputError, match="nothing to look at"):
+        transformer.align(" ", "sel")
+    assert transformer.align("salt", "").target == ["<end>"]
+
+
+def test_words_end_at_blanks_marks_and_characters_of_scripts_without_blanks() -> None:
+    text = "don't 日本x"
+    offsets = [(0, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (9, 9)]
+    assert words_of(text, offsets) == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
+
+
+@pytest.mark.parametrize("wrong", [(["a"],), ("a", 5), (None,)], ids=str)
+def test_only_strings_are_aligned(wrong: tuple[Any, ...], transformer: Translator) -> None:
+    with pytest.raises(InputError, match=r"the (source|target) is .*, expected a string"):
+        transformer.align(*wrong)
+
+
+def test_what_the_model_wrote_is_aligned_as_it_wrote_it(small_translator: Path, transformer: Translator) -> None:
+    model = load_translator(small_translator, device="cpu")
+    for source in ("salt moon star", "moon", "star salt salt"):
+        own, given = model.align(source), model.align(source, model.translate(source))
+        assert (own.target, own.target_offsets) == (given.target, given.target_offsets)
+        np.testing.assert_allclose(own.weights, given.weights, atol=1e-6)
+    ids = [9, 12, transformer.tokenizer.unknown_id, 40, 41]
+    parts = align_written(transformer.model, transformer.tokenizer, "salt moon", ids)
+    assert len(parts.target) == len(ids) + 1
+    assert "\ufffd" in parts.target[2]
+    assert parts.target_text == transformer.tokenizer.decode(ids, unknown="\ufffd")
+    assert "".join(parts.target[:-1]) == parts.target_text.replace(" ", "")
+    np.testing.assert_allclose(parts.words().weights.sum(-1), 1, atol=1e-5)

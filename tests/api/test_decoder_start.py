@@ -1,0 +1,93 @@
+"""A decoder that begins as a language model has its weights, its shape and its vocabulary, and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kinfolk
+from kinfolk.api.pairs import PairSurvey
+from kinfolk.api.train_translator import TranslatorCallbacks
+from kinfolk.errors import ConfigError, InputError
+from kinfolk.models.recurrent_writer import as_language_model
+from kinfolk.text.pairs import PairTokenizer
+from small_pairs import pairs, train
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "words-of-the-target"
+    texts = [target for _, target in pairs(200)]
+    sizes = {"width": 24, "layers": 1, "tied": True}
+    kinfolk.pretrain("gru", texts, folder, changes=sizes, vocabulary_size=40, lanes=4, steps=2, device="cpu")
+    return folder
+
+
+def begun(output: Path, **changes: Any) -> Any:
+    """A run of one step that hardly changes a weight."""
+    usual = {"kind": "seq2seq", "count": 40, "steps": 1, "learning_rate": 1e-9, "vocabulary_size": 30, "changes": None}
+    return train(output, **usual | changes)
+
+
+def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path) -> None:
+    told: list[PairSurvey] = []
+    begun(tmp_path / "run", init_decoder=lm, callbacks=TranslatorCallbacks(told.append))
+    found, source = kinfolk.load(tmp_path / "run", device="cpu"), kinfolk.load(lm, device="cpu")
+    config = found.model.config
+    assert (config.kind, config.width, config.hidden, config.layers, config.tied) == ("gru", 24, 24, 1, True)
+    assert found.tokenizer.target.to_json() == source.tokenizer.to_json()
+    assert found.tokenizer.source.vocabulary_size == 30
+    weights = as_language_model(source.model).decoder.state_dict()
+    for name, weight in weights.items():
+        torch.testing.assert_close(found.model.decoder.state_dict()[name], weight, rtol=0, atol=1e-6)
+    count = sum(weight.numel() for weight in weights.values())
+    assert f"weights, {count:,} of them from a language model" in str(told[0])
+    for name in ("report.md", "model/README.md"):
+        assert "| decoder begun as | words-of-the-target |" in (tmp_path / "run" / name).read_text()
+
+
+def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
+    source = kinfolk.load(lm, device="cpu")
+    model = as_language_model(source.model)
+    with pytest.raises(InputError, match="give the tokenizer of the language model too"):
+        begun(tmp_path / "run", init_decoder=model)
+    given = {"tokenizer": PairTokenizer(source.tokenizer), "vocabulary_size": None}
+    with pytest.raises(InputError, match="its folder has a tokenizer: leave out the other one"):
+        begun(tmp_path / "run", init_decoder=lm, **given)
+    told: list[PairSurvey] = []
+    begun(tmp_path / "run", init_decoder=model, **given, callbacks=TranslatorCallbacks(told.append))
+    assert "warning     the model cannot read" in str(told[0])
+    assert "of the source: its vocabulary does not fit" in str(told[0])
+    assert "| decoder begun as | a language model |" in (tmp_path / "run" / "report.md").read_text()
+
+
+def test_other_settings_are_possible_where_they_do_not_touch_the_shape(lm: Path, tmp_path: Path) -> None:
+    begun(tmp_path / "run", init_decoder=lm, kind="attention", changes={"bidirectional": False, "score": "dot"})
+    assert kinfolk.load(tmp_path / "run", device="cpu").model.config.hidden == 24
+    with pytest.raises(ConfigError, match=r"shape of the language model: kind=lstm must be gru, hidden=16 must be 24"):
+        begun(tmp_path / "other", init_decoder=lm, changes={"hidden": 16, "kind": "lstm", "tied": False})
+
+
+@pytest.mark.parametrize(
+    "asked", [{"vocabulary_size": 45}, {"vocabulary_kind": "bpe"}, {"joint": False}, {"joint": True}]
+)
+def test_a_vocabulary_cannot_be_asked_for_beside_one_that_is_given(
+    asked: dict[str, Any], lm: Path, tmp_path: Path
+) -> None:
+    words = PairTokenizer(kinfolk.load(lm, device="cpu").tokenizer)
+    with pytest.raises(InputError, match="the vocabulary that is given is used"):
+        begun(tmp_path / "run", **{"tokenizer": words, "vocabulary_size": None} | asked)
+    with pytest.raises(InputError, match="none is shared: leave joint out"):
+        begun(tmp_path / "run", init_decoder=lm, joint=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_begin_as_a_language_model_is_told(lm: Path, tiny_bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only a recurrent language model can start a decoder"):
+        begun(tmp_path / "run", init_decoder=lm, kind="transformer")
+    with pytest.raises(InputError, match="this BERT does not guess the next token"):
+        begun(tmp_path / "run", init_decoder=tiny_bert)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,180 @@
+"""Hidden words: the reference's numbers for single pieces, the product rule for words of several."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+from kinfolk.api.loaded import Encoder, load
+from kinfolk.demo import passages
+from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.models import registry
+from kinfolk.models.model import Model
+from kinfolk.text.learn import learn
+from tiny import randomise
+from tiny_folders import write_folder
+
+TEXT = "The [MASK] sleeps in the sun."
+
+
+@pytest.fixture(scope="module")
+def theirs(five_layers: Path) -> Any:
+    return transformers.pipeline("fill-mask", model=str(five_layers), device="cpu", top_k=7)
+
+
+def their_log_probability(theirs: Any, text: str, pieces: list[int]) -> float:
+    """log P(p_1) + log P(p_2 | p_1) + …, masks for what is still to come; the text's one mask is widened."""
+    mask = theirs.tokenizer.mask_token_id
+    ids = theirs.tokenizer(text)["input_ids"]
+    place = ids.index(mask)
+    total = 0.0
+    for step, piece in enumerate(pieces):
+        row = [*ids[:place], *pieces[:step], *[mask] * (len(pieces) - step), *ids[place + 1 :]]
+        with torch.no_grad():
+            scores = theirs.model(torch.tensor([row])).logits[0, place + step]
+        total += float(scores.log_softmax(-1)[piece])
+    return total
+
+
+def joined(text: str, word: str) -> str:
+    """The text with a word for its mask; a piece that continues a word stands at the word before it."""
+    return text.replace(" [MASK]", word[2:] if word.startswith("##") else f" {word}")
+
+
+def test_single_pieces_have_the_probabilities_of_the_reference(encoder: Encoder, theirs: Any) -> None:
+    found, expected = encoder.fill(TEXT, top=7), theirs(TEXT)
+    assert [guess.word for guess in found] == [entry["token_str"] for entry in expected]
+    assert [guess.probability for guess in found] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
+    assert [guess.score for guess in found] == pytest.approx([guess.probability for guess in found])
+    assert found[0].text == joined(TEXT, found[0].word)
+
+
+def test_each_of_several_masks_is_guessed_while_the_others_stay(encoder: Encoder, theirs: Any) -> None:
+    text = "[MASK] cats [MASK] in the [MASK]."
+    found, expected = encoder.fill(text, top=7), theirs(text)
+    for guesses, entries in zip(found, expected, strict=True):
+        assert [guess.word for guess in guesses] == [entry["token_str"] for entry in entries]
+        assert [guess.probability for guess in guesses] == pytest.approx(
+            [entry["score"] for entry in entries], abs=1e-6
+        )
+    before, after = text.removesuffix(" in the [MASK]."), " in the [MASK]."
+    assert found[1][0].text == "[MASK]" + joined(before.removeprefix("[MASK]"), found[1][0].word) + after
+
+
+def test_byte_level_pieces_have_the_probabilities_of_the_reference(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "roberta", "roberta", "ForMaskedLM", "byte_bpe")
+    theirs = transformers.pipeline("fill-mask", model=str(folder), device="cpu", top_k=7)
+    found, expected = load(folder).fill("The<mask> sleeps.", top=7), theirs("The<mask> sleeps.")
+    assert [guess.probability for guess in found] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
+    assert [guess.word for guess in found if guess.word.isalpha()] == [
+        entry["token_str"].strip() for entry in expected if entry["token_str"].strip().isalpha()
+    ]
+
+
+def test_longer_words_are_whole_and_have_the_product_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
+    found = encoder.fill(TEXT, top=20, pieces=3)
+    assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
+    counts = set()
+    for guess in found:
+        assert " " not in guess.word
+        assert not guess.word.startswith(("##", "["))
+        spelt = encoder.tokenizer.encode(guess.word, specials=False).ids
+        count = round(math.log(guess.probability) / math.log(guess.score))
+        counts.add(count)
+        if len(spelt) == count:  # a word may also be spelt in more pieces than the tokenizer would take
+            expected = their_log_probability(theirs, TEXT, spelt)
+            assert math.log(guess.probability) == pytest.approx(expected, abs=1e-4)
+            assert guess.score == pytest.approx(math.exp(expected / count), abs=1e-6)
+    assert {2, 3} <= counts
+
+
+def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, theirs: Any) -> None:
+    size, tokenizer = encoder.tokenizer.vocabulary_size, encoder.tokenizer
+    found = encoder.fill(TEXT, top=size, pieces=2)
+    first, mask = tokenizer.encode(TEXT).ids, tokenizer.mask_id
+    place = first.index(mask)
+    starts = [number for number in range(size) if tokenizer.starts_word(number)]
+    inside = [number for number in range(size) if tokenizer.token_of(number).startswith("##")]
+    with torch.no_grad():
+        rows = torch.tensor([[*first[:place], piece, mask, *first[place + 1 :]] for piece in starts])
+        second = theirs.model(rows).logits[:, place + 1].log_softmax(-1)
+        hidden = torch.tensor([[*first[:place], mask, mask, *first[place + 1 :]]])
+        best = theirs.model(hidden).logits[0, place].log_softmax(-1)[starts] + second[:, inside].max(-1).values
+    two_pieces = max(guess.probability for guess in found if guess.score > guess.probability * 1.0001)
+    assert math.log(two_pieces) == pytest.approx(float(best.max()), abs=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "relative"), [("byte_bpe", "roberta"), ("unigram", "albert")])
+def test_a_word_of_several_pieces_never_ends_in_punctuation(kind: str, relative: str) -> None:
+    """Vocabularies that mark the blank before a word do not mark what follows it without one, punctuation included."""
+    words = learn(kind, [*passages(), "one, two! three? 4,5.6 (seven) eight; it's half-done"], 320)
+    family = registry.family(relative)
+    config = family.config.make(vocabulary_size=words.vocabulary_size, width=16, heads=2, layers=1, inner_width=16)
+    model = randomise(Model(family, config, {"masked_lm": 0}, pooler=False, own_table=False)).eval()
+    found = Encoder(model, words).fill(f"They eat {words.special['mask']} daily", top=200, pieces=2)
+    assert isinstance(found, list)
+    several = [guess.word for guess in found if guess.score > guess.probability * 1.0001]  # type: ignore[union-attr]
+    assert len(several) > 50
+    assert not [word for word in several if set(word[1:]) & set(".,!?;()")]
+
+
+def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
+    words = ["cat", "bees", "mountain", "q"]
+    found = encoder.fill(TEXT, words=words)
+    assert sorted(guess.word for guess in found) == sorted(words)
+    for guess in found:
+        pieces = encoder.tokenizer.encode(guess.word, specials=False).ids
+        expected = their_log_probability(theirs, TEXT, pieces)
+        assert guess.score == pytest.approx(math.exp(expected / len(pieces)), abs=1e-6)
+    assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
+    assert encoder.fill(TEXT, words=words, top=1) == found  # given words are ranked, never dropped
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("no mask here", {}, r"the text has no \[MASK\]"),
+        (TEXT, {"top": 0}, "top=0 is not a whole number of 1 or more"),
+        (TEXT, {"top": 1.5}, "top=1.5 is not a whole number"),
+        (TEXT, {"pieces": 9}, "pieces=9 is more than 8"),
+        (TEXT, {"words": "cat"}, "words as a list"),
+        (TEXT, {"words": [None]}, "words must be a list of strings"),
+        ((TEXT, TEXT), {}, "fill takes one text"),
+        (None, {}, "fill takes one text"),
+        (TEXT, {"words": 5}, "expected words as a list, found an int"),
+        (TEXT, {"words": {"cat": 1}}, "expected words as a list, found a dict"),
+        (TEXT, {"words": ["日本"]}, "cannot be spelt"),
+        (TEXT, {"words": [""]}, "cannot be spelt"),
+        (TEXT, {"words": []}, "words is an empty list"),
+        (TEXT * 20, {}, r"the model reads 60: shorten it around the mask"),
+        ("a " * 57 + "[MASK]", {"words": ["mountain"]}, "the model reads 60"),
+        ("a " * 57 + "[MASK]", {"pieces": 2}, "the model reads 60"),
+    ],
+)
+def test_a_wrong_question_is_answered_in_one_line(encoder: Encoder, text: Any, options: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        encoder.fill(text, **options)
+
+
+def test_a_checkpoint_without_the_head_says_which_one_it_needs(encoder: Encoder) -> None:
+    encoder = Encoder(
+        type(encoder.model)(encoder.model.family, encoder.model.config, {}, True, False), encoder.tokenizer
+    )
+    with pytest.raises(MissingHeadError, match=r"no masked-LM head.*BertForMaskedLM"):
+        encoder.fill(TEXT)
+    with pytest.raises(MissingHeadError, match="no next-sentence head"):
+        encoder.next_sentence("a", "b")
+
+
+def test_a_family_that_never_fills_masks_says_so(tmp_path: Path) -> None:
+    family = registry.family("kinfolk-recurrent-lm")
+    config = family.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
+    model = Model(family, config, {"next_token": 0}, pooler=False, own_table=False)
+    folder = Encoder(randomise(model).eval(), learn("wordpiece", passages(), 320)).save(tmp_path / "lm")
+    with pytest.raises(MissingHeadError, match=r"^Recurrent LM has no masked-LM head, so it cannot fill masks$"):
+        load(folder, device="cpu").fill(TEXT)

@@ -1,0 +1,100 @@
+"""Examples that a program hands over are checked like those of a file, before anything is computed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+import kinfolk
+from kinfolk.data.examples import Example
+from kinfolk.errors import InputError
+
+
+def example(label: Any, number: int = 0) -> Example:
+    return Example(f"text {number}", None, label, f"row {number}")
+
+
+@pytest.mark.parametrize(
+    ("task", "given", "reason"),
+    [
+        ("classify", [example("a"), example(None, 1)], "row 1: the label 'None' is not a name"),
+        (
+            "classify",
+            [("text", "a", "b", "c")],
+            "example 0 is a tuple; the task classify learns from Examples",
+        ),
+        ("classify", [("a text", "a label"), ("another", 3.5)], "example 1: the label '3.5' is not a name"),
+        ("tag", [example("a")], "example 0 is an Example; the task tag learns from Sentences"),
+        ("regress", [example(1.0), example(float("nan"), 1)], "row 1: the label 'nan' is not a finite number"),
+        ("regress", [example(1.0), example(None, 1)], "row 1: the label 'None' is not a finite number"),
+        ("regress", [example(1e300), example(-1e300, 1)], "too large to be learned"),
+        ("regress", [example(2.0), example(2.0, 1)], "all numbers in the training data are 2; nothing to learn"),
+        ("multilabel", [example("a")], "row 0: the label 'a' is not a tuple of names"),
+        ("multilabel", [example(()), example((), 1)], "no example has a label; there is nothing to learn"),
+    ],
+)
+def test_what_cannot_be_learned_is_told_with_its_row(
+    task: str, given: list[Any], reason: str, tiny_bert: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=[], task=task, device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
+def test_without_a_dev_set_the_last_weights_are_kept_however_often_one_evaluates(
+    tiny_bert: Path, tmp_path: Path
+) -> None:
+    given = [example("ab"[number % 2], number) for number in range(12)]
+    found = []
+    for name, options in (("once", {}), ("often", {"evaluate_every": 1})):
+        kinfolk.finetune(
+            tiny_bert, given, tmp_path / name, dev=[], device="cpu", steps=4, learning_rate=1e-2, **options
+        )
+        found.append(kinfolk.load(tmp_path / name, device="cpu").classify("text 3").probability)  # type: ignore[union-attr]
+    assert found[0] == found[1]
+
+
+def test_a_short_run_has_something_to_average(tiny_bert: Path, tmp_path: Path) -> None:
+    given = [example("ab"[number % 2], number) for number in range(12)]
+    options: dict[str, Any] = {"dev": given, "device": "cpu", "steps": 3, "learning_rate": 1e-2, "batch_size": 4}
+    kinfolk.finetune(tiny_bert, given, tmp_path / "run", weight_averaging=0.1, **options)
+    assert np.isfinite(kinfolk.load(tmp_path / "run", device="cpu").embed("text 1")).all()
+
+
+@pytest.mark.parametrize("pair", [(), ("and a second",)])
+def test_tuples_stand_for_examples(pair: tuple[str, ...], tiny_bert: Path, tmp_path: Path) -> None:
+    given = [(f"text {number}", *pair, "ab"[number % 2]) for number in range(12)]
+    kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=given, device="cpu", steps=2)
+    found = kinfolk.load(tmp_path / "run", device="cpu")
+    assert found.classify(("text 3", *pair) if pair else "text 3").label in "ab"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("labels", "task", "learned"),
+    [
+        ([1, 0, 1, 0], "classify", ("0", "1")),
+        ([np.int64(3), np.int64(4)] * 2, "classify", ("3", "4")),
+        ([True, False] * 2, "classify", ("false", "true")),
+        ([["a", "b"], ["a"], [], ["b"]], "multilabel", ("a", "b")),
+    ],
+    ids=str,
+)
+def test_labels_may_be_what_a_program_has(
+    labels: list[Any], task: str, learned: tuple[str, ...], tiny_bert: Path, tmp_path: Path
+) -> None:
+    rows = [(f"text {number}", label) for number, label in enumerate(labels)]
+    kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=[], steps=1, device="cpu", report=False)
+    saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert tuple(saved["id2label"].values()) == learned
+    assert saved["problem_type"] == {"classify": "single_label_classification"}.get(task, "multi_label_classification")
+
+
+def test_a_table_is_told_how_to_be_given(tiny_bert: Path, tmp_path: Path) -> None:
+    table = pandas.DataFrame({"text": ["a", "b"], "label": [0, 1]})
+    with pytest.raises(InputError, match="train is a table: give the file it came from, or its rows, as in list"):
+        kinfolk.finetune(tiny_bert, table, tmp_path / "run", device="cpu")  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+"""Pairs of two long texts: no task dies of them, nothing is dropped without a count, errors name the row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kinfolk.api.finetune import finetune
+from kinfolk.api.loaded import Encoder
+from kinfolk.data.examples import Example
+from kinfolk.demo import passages
+from kinfolk.errors import InputError
+from kinfolk.tasks.scoring import text_items
+from kinfolk.tasks.windows import CutCount, CutWarning, pieces, window_pieces
+from kinfolk.training.settings import TrainSettings
+
+LONG, LONGER = " ".join(passages()[:4]), " ".join(passages()[4:12])
+SIZE, ROOM = 60, 57
+
+
+def token_count(encoder: Encoder, text: str) -> int:
+    return len(encoder.tokenizer.encode(text, specials=False))
+
+
+@pytest.mark.parametrize("pair", [(LONG, LONGER), (LONGER, LONG)], ids=["second moves", "first moves"])
+def test_half_of_the_room_is_left_to_the_longer_text(encoder: Encoder, pair: tuple[str, str]) -> None:
+    cut = CutCount()
+    found = window_pieces(encoder.tokenizer, pair, 0, SIZE, None, cut)
+    moving = pair.index(LONGER)
+    lengths = {text: token_count(encoder, text) for text in pair}
+    assert (cut.texts, cut.kept, cut.dropped) == (1, lengths[LONGER] + ROOM // 2, lengths[LONG] - ROOM // 2)
+    seen: set[tuple[int, int]] = set()
+    beginning = encoder.tokenizer.encode(LONG, specials=False).offsets[: ROOM // 2]
+    for piece in found:
+        rows = list(zip(piece.encoding.offsets, piece.encoding.sequences, strict=True))
+        assert len(rows) <= SIZE
+        assert [offset for offset, side in rows if side == 1 - moving] == beginning
+        seen |= {offset for offset, side in rows if side == moving}
+    assert seen == set(encoder.tokenizer.encode(LONGER, specials=False).offsets)
+
+
+def test_a_shorter_text_that_leaves_an_eighth_of_the_room_is_whole(encoder: Encoder) -> None:
+    words = LONG.split()
+    fits = next(
+        text
+        for count in range(len(words), 0, -1)
+        if token_count(encoder, text := " ".join(words[:count])) <= ROOM - ROOM // 8
+    )
+    cut = CutCount()
+    found = window_pieces(encoder.tokenizer, (fits, LONGER), 0, SIZE, None, cut)
+    assert cut.texts == 0
+    assert all(piece.encoding.sequences.count(0) == token_count(encoder, fits) for piece in found)
+
+
+def test_a_stride_that_a_pair_has_no_room_for_is_shortened(encoder: Encoder) -> None:
+    found = window_pieces(encoder.tokenizer, (" ".join(passages()[:1]), LONGER), 0, SIZE, stride=50)
+    assert len(found) > 2
+    with pytest.raises(InputError, match="stride=58 must be"):
+        window_pieces(encoder.tokenizer, LONGER, 0, SIZE, stride=58)
+
+
+def test_what_cannot_be_read_is_named_by_its_place(encoder: Encoder) -> None:
+    with pytest.raises(InputError, match=r'^a\.csv:7: the shorter text of the pair has \d+ tokens.*on_long="cut"$'):
+        pieces(encoder.tokenizer, ["short", (LONG, LONG)], SIZE, "window", CutCount(), ["", "a.csv:7"].__getitem__)
+    with pytest.raises(InputError, match=r"^a\.csv:2: stride=58 must be"):
+        text_items(encoder.tokenizer, [LONG], [0], SIZE, 58, CutCount(), lambda number: "a.csv:2")
+
+
+def test_training_goes_on_and_says_what_was_cut(tiny_bert: Path, tmp_path: Path) -> None:
+    rows = [Example(f"text {number}", passages()[number], "ab"[number % 2], f"a.csv:{number}") for number in range(16)]
+    rows[3] = Example(LONG, LONGER, "b", "a.csv:3")
+    settings = TrainSettings(epochs=1.0, evaluations=1)
+    with pytest.warns(CutWarning, match=r"^1 text was cut: [\d,]+ of its tokens kept, \d+ dropped$"):
+        finetune(tiny_bert, rows, tmp_path / "run", dev=rows[4:], settings=settings, device="cpu")

@@ -1,0 +1,249 @@
+"""Language models of one's own: learned from lines, going on to the same bytes, measured, writing, carried on."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import kinfolk
+from kinfolk.api.generate import UnknownWarning, token_stream
+from kinfolk.api.pretrain import Corpus, PretrainCallbacks
+from kinfolk.errors import ConfigError, DataError, FolderError, InputError, KinfolkError, MissingHeadError
+from kinfolk.models.recurrent_writer import as_language_model
+from kinfolk.nn.packed import pack
+
+CHAIN = ("red", "blue", "green", "gold", "grey")  # after each colour comes the next one
+
+
+def lines(count: int = 300) -> list[str]:
+    return [" ".join(CHAIN[(number + place) % 5] for place in range(3 + number % 4)) for number in range(count)]
+
+
+def train(output: Path, **changes: Any) -> Any:
+    usual: dict[str, Any] = {
+        "kind": "lstm", "corpus": lines(), "dev": lines(20), "vocabulary_size": 8, "vocabulary_kind": "words",
+        "changes": {"width": 32, "layers": 1}, "lanes": 8, "length": 10, "steps": 60, "learning_rate": 2e-2,
+        "evaluations": 3,
+        "device": "cpu",
+    }  # fmt: skip
+    return kinfolk.pretrain(output=output, **usual | changes)
+
+
+@pytest.fixture(scope="module")
+def colours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("colours") / "run"
+    train(folder)
+    return folder
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_it_learns_what_follows_and_says_so(colours: Path) -> None:
+    log = [json.loads(line) for line in (colours / "log.jsonl").read_text().splitlines()]
+    assert log[-1]["metrics"]["perplexity"] < math.exp(log[0]["loss"]) / 2
+    model = kinfolk.load(colours, device="cpu")
+    assert model.perplexity("red blue green gold") < 3 < 20 < model.perplexity("red green red green red green")
+    report = (colours / "report.md").read_text()
+    judged = {entry["step"]: entry["metrics"]["perplexity"] for entry in log if "metrics" in entry}
+    assert f"| kept | step {min(judged, key=judged.__getitem__)} |" in report
+    assert "| batch | 8 lanes, 10 tokens of each |" in report
+    assert "batch size" not in report
+    assert "| perplexity | " in report
+    assert "What it writes" in report
+    assert (colours / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_perplexity_is_the_product_of_what_each_token_had_to_expect(colours: Path) -> None:
+    model, total, texts = kinfolk.load(colours, device="cpu"), 0.0, ["gold grey", "", "red"]
+    end = model.tokenizer.eos_id
+    ids = [end, *(model.tokenizer.id_of(word) for word in ("gold", "grey")), end, model.tokenizer.id_of("red"), end]
+    writer = as_language_model(model.model)
+    state = writer.start(pack([[]]), 1)
+    for before, after in pairwise(ids):
+        scores, state = writer.step(torch.tensor([before]), state)
+        total -= float(scores.log_softmax(-1)[0, after])
+    assert model.perplexity(texts) == pytest.approx(math.exp(total / 5), rel=1e-5)
+
+
+def test_it_writes_on_alone_as_in_company(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    assert model.generate("green gold grey", tokens=2, beam=1) == "green gold grey red blue"
+    prompts = ["red", "", "gold grey red"]
+    drawn = model.generate(prompts, tokens=4, seed=3)
+    assert [text.startswith(prompt) for text, prompt in zip(drawn, prompts, strict=True)] == [True] * 3
+    assert model.generate("red", tokens=4, seed=3) == drawn[0]
+    assert drawn == model.generate(prompts, tokens=4, seed=3)
+    for drawing in ({"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.5}, {"seed": 3}):
+        with pytest.raises(InputError, match="a beam draws nothing"):
+            model.generate("red", beam=3, **drawing)
+
+
+def test_a_prompt_is_read_as_training_read_and_what_follows_is_not_stuck_to_it(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    end, unknown = model.tokenizer.eos_id, model.tokenizer.unk_id
+    stream = token_stream(model.tokenizer, ["red </s> blue"], end)
+    assert stream.tolist().count(end) == 2
+    assert unknown in stream
+    for prompt in ("purple", "red purple"):
+        assert model.generate(prompt, tokens=3, beam=2).startswith(f"{prompt} ")
+    assert model.generate("red blue", tokens=2, beam=2) == "red blue green gold"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"prompts": 3}, "expected a collection of texts, found an int"),
+        ({"prompts": ["red", 3]}, "text 1 is an int"),
+        ({"tokens": 2.5}, "tokens=2.5 is not a whole number"),
+        ({"tokens": 10**12}, "tokens=1000000000000 must be from 1 to 16,384"),
+        ({"beam": 10**11}, "beam=100000000000 must be from 1 to 1,000"),
+        ({"temperature": "1"}, "temperature=1 must be above 0"),
+    ],
+    ids=str,
+)
+def test_wrong_wishes_are_told(given: dict[str, Any], told: str, colours: Path) -> None:
+    with pytest.raises(InputError, match=told):
+        kinfolk.load(colours, device="cpu").generate(**given)
+
+
+def test_perplexity_wants_texts(colours: Path) -> None:
+    with pytest.raises(InputError, match="text 0 is an int"):
+        kinfolk.load(colours, device="cpu").perplexity([3])
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembered(tmp_path: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(seed: int, progress: Any) -> None:
+        if progress.step == 5:
+            raise StopError
+
+    train(tmp_path / "whole", steps=8, evaluations=4)
+    with pytest.raises(StopError):
+        train(tmp_path / "run", steps=8, evaluations=4, callbacks=PretrainCallbacks(step=stop))
+    assert (tmp_path / "run" / "step-4" / "carried.safetensors").exists()
+    for changes in ({"lanes": 9}, {"corpus": lines(299)}, {"learning_rate": 1e-3}):
+        with pytest.raises(FolderError, match="the run there differs"):
+            train(tmp_path / "run", **{"steps": 8, "evaluations": 4} | changes)
+    train(tmp_path / "run", steps=8, evaluations=4)
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+    with pytest.raises(FolderError, match="already holds a trained model"):
+        train(tmp_path / "run", steps=8, evaluations=4)
+
+
+@pytest.mark.parametrize("kind", ["rnn", "gru", "deck_gru"])
+def test_every_kind_starts_a_classifier_and_a_tagger(kind: str, tmp_path: Path) -> None:
+    told: list[Corpus] = []
+    train(tmp_path / "lm", kind=kind, steps=2, callbacks=PretrainCallbacks(before=told.append))
+    assert str(told[0]).startswith("tokens      1,650 to train on, 110 for dev")
+    rows = tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\n" + "".join(f"{line}\t{line.split()[-1]}\n" for line in lines(60)))
+    found = kinfolk.finetune(
+        tmp_path / "lm", rows, tmp_path / "ends", epochs=20, learning_rate=1e-2, device="cpu", report=False
+    )
+    assert found.metrics["accuracy"] > 0.8
+    assert kinfolk.load(tmp_path / "ends", device="cpu").classify("red blue green").label == "green"
+    tags = tmp_path / "tags.txt"
+    tags.write_text(
+        "\n".join(f"{word} {word[0]}" if word else "" for line in lines(40) for word in [*line.split(), ""])
+    )
+    kinfolk.finetune(
+        tmp_path / "lm", tags, tmp_path / "tagger", task="tag", epochs=15, learning_rate=1e-2, device="cpu"
+    )
+    assert kinfolk.load(tmp_path / "tagger", device="cpu").tag("blue gold").words[1].tag == "g"
+
+
+def test_an_encoder_of_any_kind_gives_vectors_of_its_layers(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    assert model.embed(["red blue", "gold"], layers=[0, 1], pool="mean").shape == (2, 64)
+    assert "next_token" in model.model.heads
+
+
+def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colours: Path) -> None:
+    words = kinfolk.load(colours, device="cpu").tokenizer
+    end, unknown = words.eos_id, words.unk_id
+    found = token_stream(words, ["red </s> blue", " ", "mauve"], int(end or 0))
+    red, blue = words.id_of("red"), words.id_of("blue")
+    assert found.tolist() == [end, red, unknown, blue, end, unknown, end]
+    assert found.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "told"),
+    [
+        ({"kind": "ltsm"}, InputError, 'did you mean "lstm"'),
+        ({"size": "huge"}, InputError, "choose one of small, medium, large"),
+        ({"changes": {"widht": 3}}, ConfigError, 'did you mean "width"'),
+        ({"changes": {"end_id": 3}}, InputError, "follows from the vocabulary"),
+        ({"changes": {"bidirectional": True}}, ConfigError, "cannot read from both ends"),
+        ({"vocabulary_size": 5000}, InputError, r"supports \d+ pieces, not vocabulary_size=5000"),
+        ({"corpus": [" ", ""]}, DataError, "too few lines"),
+        ({"corpus": "nowhere.txt"}, KinfolkError, "nowhere.txt"),
+        ({"lanes": 10**6}, InputError, "ask for fewer lanes"),
+        ({"epoch": 3}, InputError, 'did you mean "epochs"'),
+    ],
+)
+def test_what_cannot_be_done_is_told_at_once(changes: Any, error: Any, told: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=told):
+        train(tmp_path / "run", **changes)
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_model_that_guesses_no_next_token_says_so(tiny_bert: Path) -> None:
+    model = kinfolk.load(tiny_bert, device="cpu")
+    for ask in (lambda: model.perplexity("a text"), lambda: model.generate("a text")):
+        with pytest.raises(MissingHeadError, match="does not guess the next token"):
+            ask()
+
+
+@pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
+def test_a_batch_is_its_lanes_and_nothing_else(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"{name} has no meaning here"):
+        train(tmp_path / "run", **{name: 7})
+
+
+def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Path) -> None:
+    found = train(tmp_path / "run", vocabulary_size=None, vocabulary_kind="bpe", steps=1)
+    size = kinfolk.load(tmp_path / "run", device="cpu").tokenizer.vocabulary_size
+    assert f"{size} tokens" in found.corpus.vocabulary
+    assert size < 100
+    with pytest.raises(InputError, match=f"supports {size} pieces, not vocabulary_size=8000"):
+        train(tmp_path / "asked", vocabulary_size=8000, vocabulary_kind="bpe", steps=1)
+
+
+@pytest.mark.parametrize("refused", [{"fsdp": True}, {"precision": "bf16"}], ids=str)
+def test_what_the_machine_cannot_do_is_refused_before_a_folder_is_made(
+    refused: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinfolk.nn.fast.precision._has_bf16", lambda device: False)
+    with pytest.raises(InputError):
+        train(tmp_path / "run", **refused)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_of_unknown_words_is_told(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    with pytest.warns(UnknownWarning, match=r"50\.0% of the tokens are unknown to the vocabulary"):
+        model.perplexity("pink pink pink blue blue")
+
+
+def test_a_blank_at_the_end_of_a_prompt_is_not_doubled(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    plain = model.generate("red blue", tokens=3, beam=1)
+    assert plain.startswith("red blue g")
+    assert model.generate("red blue ", tokens=3, beam=1) == plain
+
+
+def test_a_run_that_stops_before_its_average_says_so(tmp_path: Path) -> None:
+    found = train(tmp_path / "run", learning_rate=1e-12, evaluations=20, patience=1, weight_averaging=0.3)
+    assert [note for note in found.notes if "before the part of the run whose weights are averaged" in note]

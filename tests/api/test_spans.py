@@ -1,0 +1,201 @@
+"""Questions as items and scores as answers: windows, targets, offsets and decoding, with scores set by hand."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+
+from kinfolk.data.examples import Question
+from kinfolk.demo import passages
+from kinfolk.errors import InputError
+from kinfolk.tasks.spans import LONGEST_ANSWER, NOWHERE, Decoded, QuestionItems, decode, question_items
+from kinfolk.text.learn import learn
+from kinfolk.text.tokenizer import Tokenizer
+
+KINDS = {"wordpiece": 320, "byte_bpe": 400, "unigram": 150}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+WORDS = ["café", "Müller", "👩‍👧", "naïve", "e\u0301te\u0301", "river", "don't", "3,251", "中文", "Fluß", "\u200bzero"]
+
+
+@cache
+def small(kind: str) -> Tokenizer:
+    return learn(kind, [*passages(), *WORDS] * 2, KINDS[kind])
+
+
+def asked(words: list[str], first: int, last: int, question: str = "Which one?") -> Question:
+    """A question whose answer is the words from `first` to `last`."""
+    context, before = " ".join(words), len(" ".join(words[:first]))
+    start = before + 1 if first else 0
+    text = " ".join(words[first : last + 1])
+    assert context[start : start + len(text)] == text
+    return Question("q", question, context, ((text, start),), "made:1")
+
+
+def told(items: QuestionItems, height: float = 5.0) -> list[np.ndarray]:
+    """Scores of a model that knows the targets."""
+    found = []
+    for item in items.items:
+        scores = np.zeros((len(item), 2), dtype=np.float32)
+        scores[item.target[0], 0] = scores[item.target[1], 1] = height
+        found.append(scores)
+    return found
+
+
+def best(items: QuestionItems, scores: list[np.ndarray]) -> list[Decoded]:
+    return [decode(question, windows) for question, windows in items.by_question(scores)]
+
+
+@every_kind
+def test_the_answer_is_found_at_its_characters_wherever_it_stands(kind: str) -> None:
+    draw = random.Random(kind)
+    words = draw.choices(WORDS, k=60)
+    questions = [asked(words, first, min(first + draw.randrange(3), 59)) for first in range(60)]
+    items = question_items(small(kind), questions, 120, None)
+    windows = [item.example for item in items.items]
+    assert all(windows.count(number) > 1 for number in range(60))
+    for question, found in zip(questions, best(items, told(items)), strict=True):
+        answer = found.answers(None)[0]
+        ((text, start),) = question.answers
+        assert answer.text == question.context[answer.start : answer.end]
+        # A character that the tokenizer drops at the beginning of a word belongs to no token.
+        assert (answer.text.lstrip("\u200b"), answer.end) == (text.lstrip("\u200b"), start + len(text))
+
+
+@every_kind
+def test_windows_hold_the_whole_question_and_every_token_of_the_context(kind: str) -> None:
+    tokenizer, words = small(kind), WORDS * 9
+    questions = [asked(words, 0, 0), asked(words, 1, 1, "And now?"), asked(WORDS[::-1] * 9, 0, 0)]
+    items = question_items(tokenizer, questions, 44, 5)
+    read: list[list[tuple[int, tuple[int, ...]]]] = [[], [], []]
+    for item, view in zip(items.items, items.views, strict=True):
+        own = tokenizer.encode(questions[item.example].question, specials=False).ids
+        assert len(item) <= 44
+        assert item.ids[1 : 1 + len(own)] == own
+        rows = item.ids[view.first : view.first + len(view.offsets)], map(tuple, view.offsets.tolist())
+        read[item.example] += list(zip(*rows, strict=True))[5 if read[item.example] else 0 :]
+    for question, found in zip(questions, read, strict=True):
+        whole = tokenizer.encode(question.context, specials=False)
+        assert found == list(zip(whole.ids, whole.offsets, strict=True))
+
+
+def test_the_context_moves_beside_the_longest_question_there_is_room_for() -> None:
+    tokenizer = small("wordpiece")
+    for words in range(15, 35):
+        question = asked(["river"] * words + ["water"], words, words, question="why" + " ?" * 20)
+        length = len(tokenizer.encode(question.question, specials=False))
+        items = question_items(tokenizer, [question], 2 * length + tokenizer.specials_count(pair=True), None)
+        assert all(item.ids[1 : length + 1] == items.items[0].ids[1 : length + 1] for item in items.items)
+        assert best(items, told(items))[0].answers(None)[0].text == "water"
+
+
+def test_a_question_that_leaves_too_little_room_is_named() -> None:
+    long = Question("q", "why " * 60, "river " * 60, (), "file.json:Title/1/q")
+    with pytest.raises(InputError, match=r"file.json:Title/1/q: the question has .* at most 20 of a window of 44"):
+        question_items(small("wordpiece"), [long], 44, None)
+    assert len(question_items(small("wordpiece"), [long], 5000, None).items) == 1  # it fits as it is
+
+
+def test_neighbours_share_at_most_half_of_their_context() -> None:
+    for stride in (None, 90):
+        first, second, *_ = question_items(small("wordpiece"), [asked(WORDS * 9, 0, 0)], 44, stride).views
+        room = len(first.offsets)
+        assert second.offsets.tolist()[: room // 2] == first.offsets.tolist()[room - room // 2 :]
+
+
+def test_a_window_without_the_whole_answer_points_to_the_first_token() -> None:
+    words = ["river"] * 30 + ["water"] * 5 + ["river"] * 30
+    items = question_items(small("wordpiece"), [asked(words, 30, 34)], 44, 4)
+    context = asked(words, 30, 34).context
+    for item, view in zip(items.items, items.views, strict=True):
+        text = context[view.offsets[0, 0] : view.offsets[-1, 1]]
+        assert (item.target == NOWHERE) == (text.count("water") < 5)
+    nothing = Question("q", "Which?", context, (), "made:2")
+    assert all(item.target == NOWHERE for item in question_items(small("wordpiece"), [nothing], 44, 4).items)
+
+
+def test_a_blank_at_the_end_of_an_answer_is_not_its_token() -> None:
+    question = Question("q", "Which?", "the river  is", ((" river  ", 3),), "made:1")
+    items = question_items(small("wordpiece"), [question], 40, None)
+    assert best(items, told(items))[0].answers(None)[0].text == "river"
+
+
+def test_no_span_touches_the_question_or_the_specials_or_goes_back_or_is_too_long() -> None:
+    question = asked(["river"] * 50, 0, 0)
+    items = question_items(small("wordpiece"), [question], 200, None)
+    (view,), draw = items.views, np.random.default_rng(0)
+    scores = draw.normal(size=(len(items.items[0]), 2)).astype(np.float32)
+    scores[: view.first] += 50  # question and [CLS] …
+    scores[-1] += 50  # … and the last [SEP]
+    scores[view.first + 45, 0] = scores[view.first + 2, 1] = 40  # the best end lies before the best start
+    found = decode(question, [(view, scores)], top=1000)
+    assert len(found.spans) > LONGEST_ANSWER
+    places = {tuple(pair): number for number, pair in enumerate(view.offsets.tolist())}
+    starts, ends = {start: n for (start, _), n in places.items()}, {end: n for (_, end), n in places.items()}
+    for _, start, end in found.spans:
+        assert 0 <= ends[end] - starts[start] < LONGEST_ANSWER
+
+
+@every_kind
+def test_the_best_answers_are_those_of_a_plain_search_and_differ_in_text(kind: str) -> None:
+    question = asked(random.Random(1).choices(WORDS[:5], k=40), 0, 0)
+    items = question_items(small(kind), [question], 60, 10)
+    draw = np.random.default_rng(2)
+    scores = [draw.normal(size=(len(item), 2)).astype(np.float32) for item in items.items]
+    expected: dict[str, float] = {}
+    for view, rows in zip(items.views, scores, strict=True):
+        for start in range(len(view.offsets)):
+            for end in range(start, min(start + LONGEST_ANSWER, len(view.offsets))):
+                text = question.context[view.offsets[start, 0] : view.offsets[end, 1]]
+                if all(view.offsets[place, 0] < view.offsets[place, 1] for place in (start, end)):
+                    total = float(rows[view.first + start, 0] + rows[view.first + end, 1])
+                    expected[text] = max(total, expected.get(text, -np.inf))
+    ranked = sorted(expected.items(), key=lambda pair: -pair[1])[:50]
+    ((_, windows),) = items.by_question(scores)
+    found = decode(question, windows, top=50).answers(None, top=50)
+    assert [answer.text for answer in found] == [text for text, _ in ranked]
+    assert [answer.score for answer in found] == pytest.approx([total for _, total in ranked])
+    assert all(answer.text == question.context[answer.start : answer.end] for answer in found)
+
+
+def test_few_texts_that_stand_there_often_are_all_found() -> None:
+    question = asked(["river"] * 200 + ["water"], 0, 0)
+    items = question_items(small("wordpiece"), [question], 1000, None)
+    scores = told(items)
+    view = items.views[0]
+    for number in range(200):  # the same word two hundred times before the other
+        scores[0][view.first + number] = 20
+    scores[0][view.first + 200] = 10
+    found = best(items, scores)[0].spans
+    assert len({question.context[start:end] for _, start, end in found}) == len(found) == 20
+
+
+def test_no_answer_competes_where_it_is_allowed_to() -> None:
+    found = Decoded("red green blue", [(5.0, 0, 3), (3.0, 4, 9), (1.0, 10, 14)], null=4.0)
+    assert found.margin == -1
+    assert [answer.text for answer in found.answers(None, top=9)] == ["red", "green", "blue"]
+    assert [answer.text for answer in found.answers(0.0, top=9)] == ["red", "", "green", "blue"]
+    assert [answer.text for answer in found.answers(-1.0)] == ["red"]  # not ahead by more than the threshold
+    assert [answer.text for answer in found.answers(-1.5, top=2)] == ["", "red"]
+    powers = np.exp([5.0, 4.0, 3.0, 1.0])
+    shares = [answer.probability for answer in found.answers(0.0, top=9)]
+    assert shares == pytest.approx((powers / powers.sum()).tolist())
+    nothing = found.answers(0.0, top=2)[1]
+    assert (nothing.start, nothing.end, nothing.score) == (None, None, 4.0)
+
+
+def test_no_answer_is_scored_in_the_window_where_it_is_least_likely() -> None:
+    question = asked(["river"] * 60, 0, 0)
+    items = question_items(small("wordpiece"), [question], 44, None)
+    scores = [np.full((len(item), 2), number + 1.0, dtype=np.float32) for number, item in enumerate(items.items)]
+    assert best(items, scores)[0].null == 2.0
+
+
+@pytest.mark.parametrize("context", ["", "   ", "\n\t"])
+def test_a_context_without_words_has_no_answer(context: str) -> None:
+    items = question_items(small("wordpiece"), [Question("q", "Which?", context, (), "made:1")], 44, None)
+    for threshold in (None, 0.0, 1e9):
+        (answer,) = best(items, told(items))[0].answers(threshold, top=3)
+        assert (answer.text, answer.start, answer.end, answer.probability) == ("", None, None, 1.0)

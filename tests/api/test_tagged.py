@@ -1,0 +1,81 @@
+"""Texts fall into words by one rule, and tags into entities that share no word."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kinfolk.data.tags import split_tag
+from kinfolk.errors import InputError
+from kinfolk.tasks.tagged import Tagged, places_of, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Zoë didn't pay 1,000.5 kr.", "Zoë|didn't|pay|1,000.5|kr|."),
+        ("a well-known rock'n'roll - or 'so'", "a|well-known|rock'n'roll|-|or|'|so|'"),
+        ("at 12:30, x_1 (a.b 3.) ...", "at|12|:|30|,|x_1|(|a|.|b|3|.|)|.|.|."),
+        ("北京 is big", "北|京|is|big"),
+        ("नमस्ते दुनिया", "नमस्ते|दुनिया"),
+        ("e\u0301te\u0301 e\u0301.", "e\u0301te\u0301|e\u0301|."),
+        ("👩‍💻☀️hot", "👩‍💻|☀️|hot"),
+        ("می\u200cخواهم بروم", "می\u200cخواهم|بروم"),
+        ("น้ำ", "น้|ำ"),
+        ("a\u00a0b\u2028c\td\n", "a|b|c|d"),
+        ("\x10ab", "\x10|ab"),
+        ("", ""),
+        (" \n ", ""),
+    ],
+)
+def test_the_rule_for_words(text: str, words: str) -> None:
+    assert [text[start:end] for start, end in split_words(text)] == [word for word in words.split("|") if word]
+
+
+def test_words_cover_all_but_blanks_and_go_forward() -> None:
+    draw = random.Random(0)
+    for _ in range(200):
+        text = "".join(draw.choices("aZ9é\u0301’'-., \n中ก้👩\u200d💻\ufe0f\x01\ud800_", k=30))
+        places = split_words(text)
+        assert all(start < end for start, end in places)
+        assert [start for start, _ in places] == sorted(start for start, _ in places)
+        left = set(range(len(text))) - {place for start, end in places for place in range(start, end)}
+        assert all(text[place].isspace() for place in left)
+
+
+def test_given_words_are_joined_by_blanks() -> None:
+    text, places = places_of(("New York", "", "is", "big"))
+    assert text == "New York  is big"
+    assert places == [(0, 8), (9, 9), (10, 12), (13, 16)]
+
+
+@pytest.mark.parametrize("given", [5, None, ["a", 5], {"a"}, b"bytes"])
+def test_what_is_no_text_is_refused(given: object) -> None:
+    with pytest.raises(InputError, match="text 3 is neither a string nor a list of words"):
+        places_of(given, "text 3")
+
+
+def test_an_entity_spans_its_words_and_is_as_sure_as_the_least_sure() -> None:
+    text = "Ada  Lovelace, London"
+    found = Tagged.of(text, split_words(text), ("B-PER", "I-PER", "O", "B-LOC"), (0.9, 0.7, 0.8, 0.6))
+    assert [(entity.type, entity.text, entity.probability) for entity in found.entities] == [
+        ("PER", "Ada  Lovelace", 0.7),
+        ("LOC", "London", 0.6),
+    ]
+    person = found.entities[0]
+    assert (person.start, person.end, person.first, person.last) == (0, 13, 0, 2)
+
+
+def test_no_word_lies_in_two_entities_whatever_the_tags() -> None:
+    draw = random.Random(1)
+    kinds = [f"{letter}-{kind}" for letter in "BIESLU" for kind in ("PER", "LOC")] + ["O", "B", "I", "NN", "LABEL_0"]
+    for _ in range(300):
+        tags = draw.choices(kinds, k=8)
+        text = "a b c d e f g h"
+        found = Tagged.of(text, split_words(text), tags, [0.5] * 8)
+        inside = [word for entity in found.entities for word in range(entity.first, entity.last)]
+        assert len(inside) == len(set(inside))
+        assert all(text[entity.start : entity.end] == entity.text for entity in found.entities)
+        missing = [tag for word, tag in enumerate(tags) if word not in inside and split_tag(tag)[0] in "BIES"]
+        assert [tag for tag in missing if split_tag(tag)[0] not in ("", "O")] == []
