@@ -21,7 +21,7 @@ SENTENCE = re.compile(r"(?<=[.!?]) +")
 def _class_metrics(truth: list[Any], guesses: Any) -> dict[str, float]:
     names = sorted(set(truth))
     f1 = f1_score(truth, guesses, pos_label=names[-1], zero_division=0) if len(names) == 2 else 0.0
-    return {"accuracy": accuracy_score(truth, guesses), "f1": f1, "matthews": matthews_corrcoef(truth, guesses)}
+    return {"accuracy": accuracy_score(truth, guesses), "f1": f1, "mcc": matthews_corrcoef(truth, guesses)}
 
 
 def _texts(examples: list[Any]) -> list[str]:

@@ -215,7 +215,7 @@ TRAININGS = {
         "CoLA, acceptability (Matthews)",
         "glue/CoLA/train.tsv",
         "glue/CoLA/dev.tsv",
-        "matthews",
+        "mcc",
         {"TF-IDF": tfidf},
         columns=Columns("sentence", None, "label", ["source", "label", "mark", "sentence"]),
         epochs=4,

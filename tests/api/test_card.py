@@ -44,7 +44,7 @@ def made(encoder: Encoder) -> Made:
         examples = [Example(f"text {label}", None, label, f"train.csv:{row}") for row, label in enumerate(labels)]
         counts = [[row + column for column in range(len(labels))] for row in range(len(labels))]
         mistakes = [Mistake("/secret/dev.csv:7", "a | secret\ntext\udcff", labels[0], labels[-1], 0.99)] * 3
-        metrics = {"accuracy": 0.75, "macro_f1": 0.5, "matthews": 0.25}
+        metrics = {"accuracy": 0.75, "macro_f1": 0.5, "mcc": 0.25}
         log = [
             {"step": 1, "loss": 0.5, "learning_rate": 1e-4, "epoch": 0},
             {"step": 2, "loss": 0.4, "metrics": metrics},
@@ -85,7 +85,7 @@ def test_the_hub_reads_the_header(made: Made, tmp_path: Path) -> None:
     assert {(result.metric_name, result.metric_value) for result in data.eval_results} == {
         ("accuracy", 0.75),
         ("macro f1", 0.5),
-        ("matthews", 0.25),
+        ("mcc", 0.25),
     }
     assert {result.dataset_name for result in data.eval_results} == {"dev.csv"}
 

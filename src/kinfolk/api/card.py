@@ -21,7 +21,8 @@ DEMO_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 METRIC_TYPES = {  # ours: the hub's, where it has another name for it
     "macro_f1": "f1",
     "micro_f1": "f1",
-    "matthews": "matthews_correlation",
+    "mcc": "matthews_correlation",
+    "subset_accuracy": "accuracy",
     "exact": "exact_match",
     "pearson": "pearsonr",
     "spearman": "spearmanr",

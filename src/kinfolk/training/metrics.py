@@ -20,12 +20,12 @@ except ImportError as error:
 
 
 def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Accuracy, macro F1 and Matthews' correlation; with two classes also F1 of the second."""
+    """Accuracy, macro F1 and the Matthews correlation coefficient (MCC); with two classes also F1 of the second."""
     guesses = scores.argmax(1)
     found = {
         "accuracy": accuracy_score(truth, guesses),
         "macro_f1": f1_score(truth, guesses, average="macro", zero_division=0),
-        "matthews": matthews_corrcoef(truth, guesses) if np.ptp(guesses) and np.ptp(truth) else 0.0,
+        "mcc": matthews_corrcoef(truth, guesses) if np.ptp(guesses) and np.ptp(truth) else 0.0,
     }
     if scores.shape[1] == 2:
         found["f1"] = f1_score(truth == 1, guesses == 1, zero_division=0)
@@ -33,12 +33,12 @@ def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 
 def multilabel(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray) -> dict[str, float]:
-    """F1 over all decisions and as the mean over labels, and the share of texts with every label right."""
+    """Micro and macro F1, and subset accuracy: the share of texts with every label right."""
     guesses = probabilities(scores) >= thresholds
     return {
         "micro_f1": float(f1_score(truth, guesses, average="micro", zero_division=0)),
         "macro_f1": float(f1_score(truth, guesses, average="macro", zero_division=0)),
-        "exact": float((guesses == truth).all(1).mean()),
+        "subset_accuracy": float((guesses == truth).all(1).mean()),
     }
 
 
