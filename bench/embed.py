@@ -42,7 +42,7 @@ def texts(task: str) -> tuple[str, ...]:
 
 
 def folder() -> Path:
-    from kinfolk.api.demo import demo_model
+    from kinfolk.api.find import demo_model
 
     return demo_model()
 

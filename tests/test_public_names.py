@@ -14,8 +14,9 @@ SAVED = Path(__file__).parent / "saved"
 
 
 def test_the_public_names_are_these() -> None:
-    classes = ["Encoder", "KinfolkError", "Tokenizer", "Trace", "Translator"]
-    assert kinfolk.__all__ == [*classes, "__version__", "finetune", "load", "pretrain", "train_translator"]
+    classes = ["Encoder", "Index", "KinfolkError", "Tokenizer", "Trace", "Translator"]
+    functions = ["build_index", "finetune", "load", "pretrain", "train_translator"]
+    assert kinfolk.__all__ == [*classes, "__version__", *functions]
     assert dir(kinfolk) == sorted(kinfolk.__all__)
     assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import kinfolk
+from kinfolk.data.examples import Sentence
 from surroundings import shared_data
 from test_sklearn import make_folder
+from tiny_folders import write_folder
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
@@ -75,12 +77,28 @@ def test_the_sts_figure_is_that_of_sentence_transformers(minilm: Path) -> None:
     assert ours == pytest.approx(82.03, abs=0.05)
 
 
+def test_every_choice_of_layers_is_measured_once(tmp_path: Path) -> None:
+    from layers_table import FROZEN, ROWS, layers_table, measure, sample
+
+    model = write_folder(tmp_path / "model")
+    made = [Sentence(("salt", "water"), ("B-FOOD", "O"), None, f"made:{index}") for index in range(60)]
+    train, dev = sample(made, 0.5), made[:10]
+    assert len(train) == 30
+    assert train == sample(made, 0.5)
+    settings = FROZEN.but(epochs=0.5, evaluations=1, learning_rate=2e-2)
+    rows, shares = measure(model, train, dev, tmp_path / "runs", (0, 1), "linear", settings)
+    assert [row.layers for row in rows] == list(ROWS)
+    assert all(len(row.scores) == 2 for row in rows)
+    assert len(shares) == 6
+    assert sum(shares) == pytest.approx(1)
+    assert measure(model, train, dev, tmp_path / "runs", (0, 1), "linear", settings) == (rows, shares)
+    assert layers_table(rows).count("\n") == len(ROWS) + 1
+
+
 def test_the_verdict_on_layers_names_the_best_the_worst_and_the_order() -> None:
-    from layers_table import verdict
+    from layers_table import ROWS, Row, verdict
 
-    from kinfolk.api.layers_table import ROWS, LayersRow, LayersTable
-
-    rows = tuple(LayersRow(layers, (published or 97.0,)) for layers, (_, published) in ROWS.items())
-    text = verdict(LayersTable("demo", "bilstm", "f1", 10, 5, (0,), rows, ()))
+    assert Row("last", (90.0, 92.0, 94.0)).margin == pytest.approx(4.3027 * 2 / 3**0.5, abs=1e-3)  # t of two degrees
+    text = verdict([Row(layers, (published or 97.0,)) for layers, (_, published) in ROWS.items()])
     assert "the best choice is the learned mix of all (97.0), the worst the first layer (embeddings) (91.0)" in text
     assert "is 1.00 (1 is the same order)" in text

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kinfolk.api.finetune import finetune
     from kinfolk.api.loaded import Encoder, load
     from kinfolk.api.pretrain import pretrain
+    from kinfolk.api.search import Index, build_index
     from kinfolk.api.train_translator import train_translator
     from kinfolk.api.translator import Translator
     from kinfolk.nn.trace import Trace
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Encoder",
+    "Index",
     "KinfolkError",
     "Tokenizer",
     "Trace",
     "Translator",
     "__version__",
+    "build_index",
     "finetune",
     "load",
     "pretrain",
@@ -39,9 +42,11 @@ __all__ = [
 
 _HOMES = {
     "Encoder": "kinfolk.api.loaded",
+    "Index": "kinfolk.api.search",
     "Tokenizer": "kinfolk.text.tokenizer",
     "Trace": "kinfolk.nn.trace",
     "Translator": "kinfolk.api.translator",
+    "build_index": "kinfolk.api.search",
     "finetune": "kinfolk.api.finetune",
     "load": "kinfolk.api.loaded",
     "pretrain": "kinfolk.api.pretrain",

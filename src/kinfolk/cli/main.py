@@ -18,7 +18,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from kinfolk import __version__
-from kinfolk.cli import convert, embed, fill, finetune, info, layers_table, pretrain, search, tokenize, translate
+from kinfolk.cli import convert, embed, fill, finetune, info, pretrain, search, tokenize, translate
 from kinfolk.cli.output import log_line, silence
 from kinfolk.errors import KinfolkError, StopSignalError
 
@@ -68,7 +68,6 @@ add("search", search.search, search.EXAMPLE, computes=True)
 add("finetune", finetune.finetune, finetune.FINETUNE_EXAMPLE, computes=True)
 add("predict", finetune.predict, finetune.PREDICT_EXAMPLE, computes=True)
 add("evaluate", finetune.evaluate, finetune.EVALUATE_EXAMPLE, computes=True)
-add("layers-table", layers_table.layers_table, layers_table.EXAMPLE, computes=True)
 add("train-translator", translate.train_translator, translate.TRAIN_EXAMPLE, computes=True)
 add("pretrain", pretrain.pretrain, pretrain.PRETRAIN_EXAMPLE, computes=True)
 add("generate", pretrain.generate, pretrain.GENERATE_EXAMPLE, computes=True)
