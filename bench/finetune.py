@@ -44,9 +44,8 @@ def run_kinfolk() -> Run:
     from kinfolk.tasks.scoring import score
     from kinfolk.tasks.task import TaskOptions
     from kinfolk.tasks.text import TextTask
-    from kinfolk.training.optimizer import OptimizerSettings
     from kinfolk.training.runs import Run as Folder
-    from kinfolk.training.settings import TrainSettings
+    from kinfolk.training.settings import OptimizerSettings, TrainSettings
     from kinfolk.training.trainer import Trainer
 
     tune()

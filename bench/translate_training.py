@@ -102,7 +102,7 @@ def run_kinfolk(tuned: bool = True) -> Run:
     from kinfolk.models.transformer import Transformer, TransformerConfig
     from kinfolk.objectives.translation import Translation, pair_sample
     from kinfolk.training.distributed import world
-    from kinfolk.training.optimizer import OptimizerSettings
+    from kinfolk.training.settings import OptimizerSettings
     from kinfolk.training.step import TrainStep
 
     settings = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=0.0)

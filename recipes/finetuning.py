@@ -42,8 +42,7 @@ from kinfolk.machine import tune
 from kinfolk.nn.fast.precision import PRECISIONS
 from kinfolk.tasks.reading import Columns, read_for
 from kinfolk.training.log import best_entry
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 PLACES = Places("fine-tuning", REPOSITORY / "runs" / "finetune")
 RUNS = PLACES.runs

@@ -13,8 +13,7 @@ from kinfolk.api.loaded import Encoder, load
 from kinfolk.data.examples import Sentence
 from kinfolk.models.model import with_fresh_head
 from kinfolk.tasks.tag import TagTask
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
 ENTITIES = (  # words and tags; each word begins with a letter of its own, so that its first piece tells it

@@ -23,8 +23,7 @@ from kinfolk.models.model import with_fresh_head
 from kinfolk.tasks.answer import AnswerTask
 from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import shared_data
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]

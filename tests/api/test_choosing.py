@@ -23,8 +23,7 @@ from kinfolk.tasks.choice import ChoiceTask
 from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
 from kinfolk.tasks.windows import CutWarning, window_pieces
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import shared_data
 from tiny_folders import write_folder
 

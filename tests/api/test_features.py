@@ -26,8 +26,7 @@ from kinfolk.api.tag import tag_task
 from kinfolk.data.examples import Example, Sentence
 from kinfolk.errors import FolderError, InputError, StopSignalError
 from kinfolk.objectives.objective import pack_items
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
 

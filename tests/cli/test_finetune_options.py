@@ -14,8 +14,7 @@ import pytest
 
 import kinfolk
 from kinfolk.cli import finetune
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import Command
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]

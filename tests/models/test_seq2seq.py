@@ -20,7 +20,7 @@ from kinfolk.models.text_to_text import count_text_to_text, fresh
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
-from kinfolk.training.optimizer import OptimizerSettings
+from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.step import TrainStep
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, pairs, rows, stepped

@@ -18,7 +18,7 @@ from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.positions import sinusoids
 from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
-from kinfolk.training.optimizer import OptimizerSettings
+from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.step import TrainStep
 from tiny import close
 from tiny_pairs import SIZES, SOURCES, TARGETS, VARIANTS, our_transformer, pairs, rows

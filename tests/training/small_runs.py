@@ -8,8 +8,7 @@ from typing import Any
 
 from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.data.examples import Example
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
 

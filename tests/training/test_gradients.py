@@ -16,8 +16,8 @@ from kinfolk.objectives.objective import Sample
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.distributed import world
-from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
+from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.step import TrainStep
 from kinfolk.training.trainer import Trainer
 

@@ -15,8 +15,8 @@ from kinfolk.models.model import with_fresh_head
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.fsdp import load
-from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
+from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.sparse_embedding import SparseEmbedding, narrow, widen
 from kinfolk.training.trainer import Trainer
 

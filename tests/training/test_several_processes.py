@@ -19,8 +19,8 @@ from together import together
 from kinfolk.checkpoints.tensors import SafetensorsFile
 from kinfolk.models.model import Model
 from kinfolk.training import distributed
-from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
+from kinfolk.training.settings import OptimizerSettings
 
 SCRIPT = Path(exact_run.__file__)
 SHORT: dict[str, Any] = {"epochs": 10 / 13, "evaluations": 2}

@@ -34,8 +34,7 @@ from kinfolk.tasks.reading import READERS, Columns, guess_task, read_for
 from kinfolk.tasks.registry import make_task
 from kinfolk.tasks.task import EvalResult, TaskOptions, Windows
 from kinfolk.training.distributed import world
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings, refuse_two_lengths
+from kinfolk.training.settings import OptimizerSettings, TrainSettings, refuse_two_lengths
 from kinfolk.training.step import validate_hardware
 from kinfolk.training.trainer import Progress
 

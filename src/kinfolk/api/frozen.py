@@ -30,9 +30,8 @@ from kinfolk.models.model import EncoderConfig, Model
 from kinfolk.nn.probe import POOLS, ProbeConfig
 from kinfolk.tasks.task import Task
 from kinfolk.training.distributed import world
-from kinfolk.training.optimizer import OptimizerSettings
 from kinfolk.training.runs import Run
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 MIX = "mix"
 TEXT_HEADS = ("linear", "bilstm", "logistic")

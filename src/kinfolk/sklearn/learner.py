@@ -21,8 +21,7 @@ from kinfolk.data.survey import Survey
 from kinfolk.errors import DataError, InputError, StopSignalError
 from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder
-from kinfolk.training.optimizer import OptimizerSettings
-from kinfolk.training.settings import TrainSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.trainer import Progress
 
 Number = TypeVar("Number", int, float)

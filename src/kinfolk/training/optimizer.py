@@ -6,19 +6,14 @@ the number of layers for what stands on top. Its rate is `learning_rate * layer_
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from kinfolk.errors import InputError, number_between, whole_number
-
-LARGEST = sys.float_info.max
-SHARES = "two shares from 0 up to 1"
+from kinfolk.errors import InputError
+from kinfolk.training.settings import OptimizerSettings
 
 
 class Trainable(Protocol):
@@ -44,29 +39,6 @@ class Trainable(Protocol):
 
     def eval(self) -> Any:
         """Dropout off."""
-
-
-@dataclass(frozen=True)
-class OptimizerSettings:
-    """What AdamW and the freezing want to know."""
-
-    learning_rate: float = 5e-5
-    layer_decay: float = 1.0
-    weight_decay: float = 0.01
-    betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
-    freeze: int = 0  # layer_ids below this never learn: 1 freezes the embeddings, layers + 1 the whole body
-
-    def __post_init__(self) -> None:
-        number_between("learning_rate", self.learning_rate, 0, LARGEST, "above 0")
-        number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
-        number_between("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", with_low=True)
-        number_between("epsilon", self.epsilon, 0, LARGEST, "above 0")
-        if not isinstance(self.betas, list | tuple) or len(self.betas) != 2:
-            raise InputError(f"betas={str(self.betas)[:60]} must be {SHARES}")
-        for beta in self.betas:
-            number_between("betas", beta, 0, math.nextafter(1, 0), SHARES, with_low=True)
-        whole_number("freeze", self.freeze, 0)
 
 
 def set_free(model: Trainable, settings: OptimizerSettings, unfrozen: int) -> None:

@@ -1,72 +1,95 @@
-"""How long, how fast and how often a run trains, and what of that has no meaning."""
+"""How long, how fast and how often a run trains: every setting with its default and its help text, in one place.
+
+The command line's options and the estimators' parameters are made of these fields (`settings_fields`), so this file
+loads without torch.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import Field, dataclass, field
 from typing import Any
 
-from kinfolk.errors import InputError, check_choice, kind_of, nearest, number_between, whole_number
-from kinfolk.nn.fast.precision import PRECISIONS
-from kinfolk.training.optimizer import OptimizerSettings
+from kinfolk.errors import InputError, check_choice, nearest, number_between, whole_number
 from kinfolk.training.schedule import SCHEDULES
 
-LARGEST_SEED = 2**62  # those of further runs come after it, and torch's generator takes 64 bits
+LARGEST = sys.float_info.max
+LARGEST_SEED = 2**62  # further runs take the seeds after it, and torch's generator takes 64 bits
+PRECISIONS = ("fp32", "bf16")
+
+
+def setting(default: Any, help: str, choices: Sequence[str] | None = None) -> Any:
+    """A field with its help text and, where it names one of a few things, their names."""
+    return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
+
+
+@dataclass(frozen=True)
+class OptimizerSettings:
+    """AdamW and what stays frozen."""
+
+    learning_rate: float = setting(5e-5, "Peak learning rate.")
+    layer_decay: float = setting(1.0, "Layer-wise learning-rate decay: each layer's rate over that of the one above.")
+    weight_decay: float = setting(0.01, "AdamW's weight decay; not applied to biases and LayerNorm.")
+    betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's decay rates of its two moments.")
+    epsilon: float = setting(1e-8, "AdamW's epsilon.")
+    freeze: int = setting(0, "1 freezes the embeddings, n the first n - 1 layers as well.")
+
+    def __post_init__(self) -> None:
+        number_between("learning_rate", self.learning_rate, 0, LARGEST, "above 0")
+        number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
+        number_between("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", with_low=True)
+        number_between("epsilon", self.epsilon, 0, LARGEST, "above 0")
+        if len(self.betas) != 2:
+            raise InputError(f"betas={str(self.betas)[:60]} must be two numbers")
+        for beta in self.betas:
+            number_between("betas", beta, 0, math.nextafter(1, 0), "from 0 up to 1", with_low=True)
+        whole_number("freeze", self.freeze, 0)
 
 
 @dataclass(frozen=True)
 class TrainSettings:
     """How long, how fast, how often."""
 
-    seed: int = 0
-    epochs: float = 3.0
-    minutes: float | None = None  # instead of epochs: as many steps as fit, evaluations and checkpoints included
-    steps: int | None = None  # instead of both
-    batch_size: int = 32
-    batch_tokens: int | None = None
-    gradient_accumulation: int = 1  # batches per step
-    schedule: str = "linear"
-    warmup: float = 0.1  # share of the run
-    max_grad_norm: float | None = 1.0  # the longest gradient; None or 0: any
-    evaluations: int = 4  # over the whole run; the last step is always evaluated
-    evaluate_every: int | None = None  # steps, instead
-    patience: int | None = None  # evaluations without a better one before stopping
-    weight_averaging: float = 0.0  # share of the run, at its end, over which weights are averaged
-    gradual_unfreezing: float = 0.0  # share of the run over which layers thaw from the top, one by one
-    precision: str = "fp32"  # or bf16: of matrix products while learning
-    fsdp: bool = False  # divide weights, gradients and the optimizer's memory among several processes
+    seed: int = setting(0, "Random seed: order of the data, dropout, newly initialized weights.")
+    epochs: float = setting(3.0, "Passes over the training data.")
+    minutes: float | None = setting(None, "Instead of epochs: as many steps as fit, evaluations included.")
+    steps: int | None = setting(None, "Instead of epochs: the number of steps.")
+    batch_size: int = setting(32, "Examples per batch.")
+    batch_tokens: int | None = setting(None, "Maximum number of tokens per batch, as well.")
+    gradient_accumulation: int = setting(1, "Batches per step, whose gradients are accumulated.")
+    schedule: str = setting("linear", "Learning-rate schedule.", SCHEDULES)
+    warmup: float = setting(0.1, "Share of the run over which the learning rate rises.")
+    max_grad_norm: float | None = setting(1.0, "Maximum gradient norm; 0: no clipping.")
+    evaluations: int = setting(4, "Number of evaluations over the run; the last step is always evaluated.")
+    evaluate_every: int | None = setting(None, "Instead: steps between evaluations.")
+    patience: int | None = setting(None, "Early stopping: evaluations without improvement before the run ends.")
+    weight_averaging: float = setting(0.0, "Share of the run, at its end, over which weights are averaged.")
+    gradual_unfreezing: float = setting(0.0, "Share of the run over which layers unfreeze, from the top down.")
+    precision: str = setting("fp32", "Mixed precision: bf16 matrix products while training.", PRECISIONS)
+    fsdp: bool = setting(False, "Under torchrun: shard weights, gradients and optimizer state (FSDP).")
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.optimizer, OptimizerSettings):
-            raise InputError(f"optimizer is {kind_of(self.optimizer)}; expected OptimizerSettings")
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
         if whole_number("seed", self.seed, 0) > LARGEST_SEED:
             raise InputError(f"seed={self.seed} must be at most {LARGEST_SEED:,}")
-        for name in (
-            "batch_size",
-            "gradient_accumulation",
-            "evaluations",
-            "steps",
-            "patience",
-            "batch_tokens",
-            "evaluate_every",
-        ):
+        whole = ("batch_size", "gradient_accumulation", "evaluations", "steps", "patience", "batch_tokens")
+        for name in (*whole, "evaluate_every"):
             if getattr(self, name) is not None:
                 whole_number(name, getattr(self, name))
         for name in ("epochs", "minutes", "max_grad_norm"):
             if not (name == "max_grad_norm" and self.max_grad_norm == 0) and getattr(self, name) is not None:
-                number_between(name, getattr(self, name), 0, 1e6, "above 0, and not above a million")
+                number_between(name, getattr(self, name), 0, 1e6, "above 0 and at most a million")
         for name in ("warmup", "weight_averaging", "gradual_unfreezing"):
             number_between(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", with_low=True)
         if self.steps is not None and self.minutes is not None:
             raise InputError("give steps or minutes, not both")
         if self.fsdp and self.gradual_unfreezing:
-            raise InputError(
-                "shard cannot be combined with gradual_unfreezing: what learns is fixed when a model is divided"
-            )
+            raise InputError("fsdp cannot be combined with gradual_unfreezing: shards are fixed when they are made")
 
     def but(self, **named: Any) -> TrainSettings:
         """The same with other settings of the run or its optimizer; an unknown name is an error with the nearest one.
@@ -74,16 +97,17 @@ class TrainSettings:
         >>> TrainSettings().but(epochs=5, learning_rate=1e-4).optimizer.learning_rate
         0.0001
         """
-        own = {item.name for item in dataclasses.fields(self)}
-        theirs = {item.name for item in dataclasses.fields(OptimizerSettings)}
+        of_run, of_optimizer = (
+            {item.name for item in dataclasses.fields(kind)} for kind in (TrainSettings, OptimizerSettings)
+        )
         for name in named:
-            if name not in own | theirs:
-                raise InputError(f'training has no setting "{name}"{nearest(name, sorted(own | theirs))}')
-        found = {name: value for name, value in named.items() if name in own}
-        optimizer = {name: value for name, value in named.items() if name in theirs}
+            if name not in of_run | of_optimizer:
+                raise InputError(f'training has no setting "{name}"{nearest(name, sorted(of_run | of_optimizer))}')
+        changes = {name: value for name, value in named.items() if name in of_run}
+        optimizer = {name: value for name, value in named.items() if name in of_optimizer}
         if optimizer:
-            found["optimizer"] = dataclasses.replace(found.get("optimizer", self.optimizer), **optimizer)
-        return dataclasses.replace(self, **found)
+            changes["optimizer"] = dataclasses.replace(changes.get("optimizer", self.optimizer), **optimizer)
+        return dataclasses.replace(self, **changes)
 
     def changed(self) -> list[str]:
         """Names of what differs from the defaults, the optimizer's included.
@@ -91,22 +115,21 @@ class TrainSettings:
         >>> TrainSettings(epochs=5).but(learning_rate=1e-4).changed()
         ['epochs', 'learning_rate']
         """
-        pairs = ((self, TrainSettings()), (self.optimizer, OptimizerSettings()))
-        return [
-            item.name
-            for own, usual in pairs
-            for item in dataclasses.fields(own)
-            if item.name != "optimizer" and getattr(own, item.name) != getattr(usual, item.name)
-        ]
+        values = dataclasses.asdict(self) | dataclasses.asdict(self.optimizer)
+        return [item.name for item in settings_fields() if values[item.name] != item.default]
 
     def described(self) -> dict[str, Any]:
-        """All that the weights depend on. How the work is divided is not part of it, so a run may go on divided."""
-        found = dataclasses.asdict(self)
-        del found["fsdp"]
-        # Settings that came later are told only where they are used: older runs can go on.
-        unused = {"steps": None, "precision": "fp32", "evaluate_every": None}
-        later = [name for name, value in unused.items() if found[name] == value]
-        return {name: value for name, value in found.items() if name not in later}
+        """All that the weights depend on. FSDP is not part of it: a run may be resumed with or without."""
+        values = dataclasses.asdict(self)
+        del values["fsdp"]
+        return values
+
+
+def settings_fields() -> list[Field[Any]]:
+    """The settings of a run and of its optimizer: name, type, default, and `metadata` with help and choices."""
+    return [item for item in dataclasses.fields(TrainSettings) if item.name != "optimizer"] + list(
+        dataclasses.fields(OptimizerSettings)
+    )
 
 
 def refuse_two_lengths(named: Mapping[str, Any]) -> None:

@@ -27,13 +27,13 @@ from kinfolk.objectives.objective import Batch, Objective, Sample, Scheduled, St
 from kinfolk.training.distributed import World, contact
 from kinfolk.training.fsdp import divide, like, load, whole
 from kinfolk.training.optimizer import (
-    OptimizerSettings,
     Trainable,
     build_optimizer,
     optimizer_tensors,
     restore_optimizer,
     set_free,
 )
+from kinfolk.training.settings import OptimizerSettings
 
 EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
 
