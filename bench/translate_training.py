@@ -42,11 +42,10 @@ def prepare() -> None:
     from kinfolk.models.marian import MarianConfig
     from kinfolk.models.registry import text_to_text
     from kinfolk.models.text_to_text import fresh
-    from kinfolk.text.marian_writing import as_marian
-    from kinfolk.text.pairs import learn_pair
+    from kinfolk.text.pairs import as_marian, train_pair_tokenizer
 
     texts = lines("train.en"), lines("train.de")
-    words, _ = as_marian(learn_pair("bpe", *texts, VOCABULARY + 1), 512)  # one is lost: the start pads
+    words, _ = as_marian(train_pair_tokenizer("bpe", *texts, VOCABULARY + 1), 512)  # one is lost: the start pads
     ids = [(words.encode_source(one), words.encode_target(other)) for one, other in zip(*texts, strict=True)]
     shutil.rmtree(START, ignore_errors=True)
     START.mkdir(parents=True)

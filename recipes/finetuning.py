@@ -35,7 +35,7 @@ from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
 from kinfolk.cli.finetune import tell_survey
 from kinfolk.cli.progress import training
-from kinfolk.data.splits import stratified_split
+from kinfolk.data.split import stratified_split
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_text
 from kinfolk.machine import tune

@@ -163,7 +163,7 @@ def transfer(places: Places) -> None:
 
 def share_unknown(encoder: Encoder, texts: list[str]) -> float:
     """Of the words of these texts, how many the language model never saw."""
-    ids = [token for text in texts for token in encoder.tokenizer.encode(text, specials=False).ids]
+    ids = [token for text in texts for token in encoder.tokenizer.encode(text, add_special_tokens=False).ids]
     return ids.count(encoder.tokenizer.unk_id) / len(ids)
 
 

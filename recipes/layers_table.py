@@ -20,8 +20,8 @@ from scipy.stats import spearmanr, t
 import kinfolk
 from kinfolk.api.frozen import MIX, FrozenHeadConfig
 from kinfolk.api.frozen import SETTINGS as FROZEN
-from kinfolk.data.conll import read_conll
 from kinfolk.data.examples import Sentence
+from kinfolk.data.tagging import read_conll
 from kinfolk.files import read_object, write_json
 from kinfolk.machine import tune
 

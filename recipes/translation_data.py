@@ -69,7 +69,7 @@ def _divided(folder: Path) -> Path:
     if all((folder / f"{part}.tsv").exists() for part in PARTS):
         return folder
     pairs = [
-        Pair(pair.source.translate(BLANKS), pair.target.translate(BLANKS), pair.where)
+        Pair(pair.source.translate(BLANKS), pair.target.translate(BLANKS), pair.location)
         for pair in read_pairs(data_file(TATOEBA)).pairs
     ]
     rest, test = hold_out(pairs, most=HELD, seed=0)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.data.conll import read_conll
-from kinfolk.data.labelled import read_examples
 from kinfolk.data.squad import read_squad
-from kinfolk.data.tags import detect_scheme
+from kinfolk.data.tables import read_examples
+from kinfolk.data.tagging import detect_scheme, read_conll
 from tiny_folders import write_folder
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from kinfolk.errors import KinfolkError, kind_of
+from kinfolk.errors import KinfolkError, type_name
 from kinfolk.training.logistic import solve
 
 EXTRAS = {  # a module that needs an extra: the package that is missing, and the extra
@@ -40,4 +40,4 @@ def test_the_same_where_only_a_function_needs_the_package(monkeypatch: pytest.Mo
 
 def test_a_kind_is_told_with_its_article() -> None:
     told = {"an int": 1, "a float": 1.5, "a list": [], "bytes": b"", "a NoneType": None}
-    assert [kind_of(value) for value in told.values()] == list(told)
+    assert [type_name(value) for value in told.values()] == list(told)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kinfolk.errors import FolderError
-from kinfolk.files import inside, new_folder, read_json, replacing, write_bytes
+from kinfolk.files import atomic_folder, atomic_write, inside, read_json, write_bytes
 
 ESCAPES = ["", "..", "../x", "a/../../x", "/etc/passwd", "~/x", "a\0b", "\ud800", "loop", "out", "out/file", "deep/out"]
 
@@ -64,7 +64,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
     write_bytes(path, b"old")
 
     def half_a_write() -> None:
-        with replacing(path) as stream:
+        with atomic_write(path) as stream:
             stream.write(b"half of the n")
             stream.flush()
             assert path.read_bytes() == b"old"
@@ -103,7 +103,7 @@ def test_what_is_written_has_the_rights_that_the_umask_gives(tmp_path: Path) -> 
     before = os.umask(0o027)
     try:
         write_bytes(tmp_path / "file", b"")
-        with new_folder(tmp_path / "folder"):
+        with atomic_folder(tmp_path / "folder"):
             pass
     finally:
         os.umask(before)
@@ -124,7 +124,7 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "below" / "model"
 
     def half_a_folder() -> None:
-        with new_folder(path) as temporary:
+        with atomic_folder(path) as temporary:
             write_bytes(temporary / "one", b"1")
             assert not path.exists()
             raise StoppedError
@@ -132,7 +132,7 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
         half_a_folder()
     assert os.listdir(path.parent) == []
-    with new_folder(path) as temporary:
+    with atomic_folder(path) as temporary:
         write_bytes(temporary / "sub" / "one", b"1")
     assert (path / "sub" / "one").read_bytes() == b"1"
     assert os.listdir(path.parent) == ["model"]
@@ -140,8 +140,8 @@ def test_a_new_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_new_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    with new_folder(tmp_path / "empty") as temporary:
+    with atomic_folder(tmp_path / "empty") as temporary:
         write_bytes(temporary / "one", b"1")
-    with pytest.raises(FolderError, match="already exists"), new_folder(tmp_path / "empty"):
+    with pytest.raises(FolderError, match="already exists"), atomic_folder(tmp_path / "empty"):
         pass
     assert (tmp_path / "empty" / "one").exists()

@@ -31,7 +31,7 @@ MOST_LINES = 400
 
 
 def room_of(file: Path, source: Path) -> str:
-    """`text` for text/learn.py, `errors` for errors.py, `kinfolk` for the files of the package itself."""
+    """`text` for text/train.py, `errors` for errors.py, `kinfolk` for the files of the package itself."""
     first = file.relative_to(source).parts[0].removesuffix(".py")
     return "kinfolk" if first in ("__init__", "__main__") else first
 

@@ -9,40 +9,42 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.machine import FEW_KERNELS, keep_few_kernels
+from kinfolk.machine import KERNEL_CACHE_LIMITS, limit_kernel_cache
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def test_few_kernels_are_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = FEW_KERNELS
+    first, second = KERNEL_CACHE_LIMITS
     monkeypatch.setenv(first, "7")
     monkeypatch.delenv(second, raising=False)
-    keep_few_kernels()
-    assert (os.environ[first], os.environ.pop(second)) == ("7", FEW_KERNELS[second])
+    limit_kernel_cache()
+    assert (os.environ[first], os.environ.pop(second)) == ("7", KERNEL_CACHE_LIMITS[second])
 
 
 def test_they_can_be_asked_for_before_torch_is_there() -> None:
-    code = "import sys; from kinfolk.machine import keep_few_kernels; keep_few_kernels(); print('torch' in sys.modules)"
+    code = "import sys, kinfolk.machine; kinfolk.machine.limit_kernel_cache(); print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert finished.stdout == "False\n"
 
 
 def test_the_readme_tells_the_same_settings() -> None:
-    assert " ".join(f"{name}={value}" for name, value in FEW_KERNELS.items()) in README.read_text(encoding="utf-8")
+    assert " ".join(f"{name}={value}" for name, value in KERNEL_CACHE_LIMITS.items()) in README.read_text(
+        encoding="utf-8"
+    )
 
 
 PILE = """
 import torch
-from kinfolk.machine import Heap, resident, tune
+from kinfolk.machine import HeapTrimmer, resident_memory, tune
 
 def step(megabytes):
     torch.ones(megabytes * 2**18)
-    heap.tidy()
-    return resident() >> 20
+    heap.step()
+    return resident_memory() >> 20
 
 tune()
-heap = Heap()
+heap = HeapTrimmer()
 print(step(100), step(900), step(100))
 """
 

@@ -15,7 +15,7 @@ SAVED = Path(__file__).parent / "saved"
 
 def test_the_public_names_are_these() -> None:
     classes = ["Encoder", "Index", "KinfolkError", "Tokenizer", "Trace", "Translator"]
-    functions = ["build_index", "finetune", "load", "pretrain", "train_translator"]
+    functions = ["build_index", "finetune", "load", "pretrain", "train_tokenizer", "train_translator"]
     assert kinfolk.__all__ == [*classes, "__version__", *functions]
     assert dir(kinfolk) == sorted(kinfolk.__all__)
     assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)

@@ -36,7 +36,7 @@ from kinfolk.models.model import Model, initialize
 from kinfolk.models.registry import family
 from kinfolk.sklearn import TextEmbedder, forget_models, loaded
 from kinfolk.sklearn.models import _load_once
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 
 TEXTS, LABELS = (column[:24] for column in demo.sentences())
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "mpnet")
@@ -45,7 +45,7 @@ FAMILIES = ("bert", "roberta", "albert", "distilbert", "mpnet")
 def make_folder(folder: Path, relative: str = "bert", seed: int = 0) -> Path:
     """A tiny random model with heads, whose recipe is not the default one."""
     byte_level = relative in ("roberta", "mpnet")
-    tokenizer = learn("byte_bpe" if byte_level else "wordpiece", TEXTS, 300)
+    tokenizer = train_tokenizer("byte_bpe" if byte_level else "wordpiece", TEXTS, 300)
     settings = {"vocabulary_size": 300, "width": 16, "layers": 5, "heads": 2, "inner_width": 32, "positions": 64}
     made = family(relative)
     model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert", own_table=False)

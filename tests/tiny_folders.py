@@ -9,7 +9,7 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from kinfolk.demo import passages
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 from tiny import their_model
 
 
@@ -19,7 +19,7 @@ def write_folder(
     """A random model of five layers that reads 60 tokens, with a vocabulary of 320 pieces."""
     settings = {"vocab_size": 320, "num_hidden_layers": 5, "max_position_embeddings": 60} | changes
     their_model(case, suffix, **settings).save_pretrained(folder)
-    learn(kind, passages(), 320).save(folder)
+    train_tokenizer(kind, passages(), 320).save(folder)
     return folder
 
 

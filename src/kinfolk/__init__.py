@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kinfolk.api.translator import Translator
     from kinfolk.nn.trace import Trace
     from kinfolk.text.tokenizer import Tokenizer
+    from kinfolk.text.train import train_tokenizer
 
 __version__ = "0.1.0"
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "finetune",
     "load",
     "pretrain",
+    "train_tokenizer",
     "train_translator",
 ]
 
@@ -50,6 +52,7 @@ _HOMES = {
     "finetune": "kinfolk.api.finetune",
     "load": "kinfolk.api.loaded",
     "pretrain": "kinfolk.api.pretrain",
+    "train_tokenizer": "kinfolk.text.train",
     "train_translator": "kinfolk.api.train_translator",
 }
 

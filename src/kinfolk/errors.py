@@ -22,9 +22,11 @@ import operator
 import signal
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
+
+MAX_MESSAGES = 20  # about bad rows
 
 
 class KinfolkError(Exception):
@@ -82,20 +84,20 @@ class StopSignalError(Exception):
         super().__init__(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A hint for a message: `; did you mean "hidden_size"?`, or nothing when no known name is close."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 
-def first_few(names: Iterable[str], most: int = 5) -> str:
+def shorten_list(names: Iterable[str], limit: int = 5) -> str:
     """`a, b, c and 12 more`: a list short enough for one line."""
     all_names = list(names)
-    shown = ", ".join(all_names[:most])
-    return shown if len(all_names) <= most else f"{shown} and {len(all_names) - most} more"
+    shown = ", ".join(all_names[:limit])
+    return shown if len(all_names) <= limit else f"{shown} and {len(all_names) - limit} more"
 
 
-def kind_of(value: object) -> str:
+def type_name(value: object) -> str:
     """What a value is, as a message says it: "a list", "an int", "bytes"."""
     name = type(value).__name__
     if name.endswith("s"):
@@ -103,48 +105,48 @@ def kind_of(value: object) -> str:
     return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 
-def whole_number(name: str, value: object, least: int = 1) -> int:
-    """`value` if it is a whole number of at least `least` (numpy's too), else an InputError."""
+def check_int(name: str, value: object, minimum: int = 1) -> int:
+    """`value` if it is a whole number of at minimum `minimum` (numpy's too), else an InputError."""
     try:
-        found = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        found = minimum - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        found = least - 1
-    if found < least:
-        raise InputError(f"{name}={str(value)[:60]} is not a whole number of {least} or more")
+        found = minimum - 1
+    if found < minimum:
+        raise InputError(f"{name}={str(value)[:60]} is not a whole number of {minimum} or more")
     return found
 
 
-def require_collection(given: object, expected: str) -> Iterable[Any]:
+def check_collection(given: object, expected: str) -> Iterable[Any]:
     """`given` if it holds things one after the other, else an InputError: not a text, a table by name, or one thing."""
     single = isinstance(given, str | bytes | Mapping) or getattr(given, "shape", None) == ()  # an array of numpy's
     if single or not isinstance(given, Iterable):
-        raise InputError(f"expected {expected}, found {kind_of(given)}")
+        raise InputError(f"expected {expected}, found {type_name(given)}")
     if isinstance(given, set | frozenset):
-        raise InputError(f"expected {expected}, found {kind_of(given)}, which has no order; give a list")
+        raise InputError(f"expected {expected}, found {type_name(given)}, which has no order; give a list")
     if hasattr(given, "columns"):  # going through a table of pandas gives the names of its columns
         raise InputError(f'expected {expected}, found a table; give one of its columns, as in table["text"]')
     return given
 
 
-def require_texts(texts: Iterable[object]) -> Iterator[str]:
+def check_texts(texts: Iterable[object]) -> Iterator[str]:
     """The texts, each looked at when it is asked for: an InputError for what is none, and for one instead of many."""
-    for number, text in enumerate(require_collection(texts, "a collection of texts")):
+    for number, text in enumerate(check_collection(texts, "a collection of texts")):
         if not isinstance(text, str):
-            raise InputError(f"text {number} is {kind_of(text)}, expected a string")
+            raise InputError(f"text {number} is {type_name(text)}, expected a string")
         yield text
 
 
-def number_between(name: str, value: object, low: float, high: float, told: str, with_low: bool = False) -> float:
-    """`value` if it is a number above `low` (or that, `with_low`) and at most `high`, else an InputError.
+def check_number(name: str, value: object, low: float, high: float, allowed: str, inclusive: bool = False) -> float:
+    """`value` if it is a number above `low` (or that, `inclusive`) and at most `high`, else an InputError.
 
-    `told` says which are allowed.
+    `allowed` says which are allowed.
     """
     if (
         not isinstance(value, int | float)
         or isinstance(value, bool)
-        or not (low < value <= high or (with_low and value == low))
+        or not (low < value <= high or (inclusive and value == low))
     ):
-        raise InputError(f"{name}={str(value)[:60]} must be {told}")
+        raise InputError(f"{name}={str(value)[:60]} must be {allowed}")
     return value
 
 
@@ -158,7 +160,53 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> str:
     options = list(known)
     if isinstance(value, str) and value in options:
         return value
-    raise InputError(f"{name}={value!r} is not known; choose one of {', '.join(options)}{nearest(str(value), options)}")
+    raise InputError(
+        f"{name}={value!r} is not known; choose one of {', '.join(options)}{did_you_mean(str(value), options)}"
+    )
+
+
+class RowErrors:
+    """The bad rows of a file: all are counted, the first are allowed. Up to `allowed` of them may be left out."""
+
+    def __init__(self, location: str, allowed: int | None = None):
+        if allowed is not None:
+            check_int("max_bad_rows", allowed, 0)
+        self.location = location
+        self.allowed = allowed
+        self.count = 0
+        self.messages: list[str] = []
+
+    def add(self, place: int | str, reason: str) -> None:
+        """Note a bad row, by its line or another name; reading ends here when nothing more would be allowed."""
+        self.count += 1
+        if len(self.messages) < MAX_MESSAGES:
+            self.messages.append(f"{self.location}:{place}: {reason}")
+        if self.count >= MAX_MESSAGES:
+            self.raise_if_any()
+
+    def raise_if_any(self) -> None:
+        """Raise what was noted, if that is more than allowed."""
+        if self.count > (self.allowed or 0):
+            more = f"; and {self.count - len(self.messages):,} more" if self.count > len(self.messages) else ""
+            limit = "" if self.allowed is None else "; correct them, or allow more (--max-bad-rows)"
+            raise DataError("; ".join(self.messages) + more + limit)
+
+    def stop(self, place: int | str, reason: str) -> NoReturn:
+        """Raise at once: after this fault no row can be judged."""
+        raise DataError("; ".join([*self.messages[: MAX_MESSAGES - 1], f"{self.location}:{place}: {reason}"]))
+
+
+def json_type(value: Any) -> str:
+    """What a value of a JSON file is, for a message."""
+    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return "a number" if type(value) in (int, float) else names.get(type(value), f"a {type(value).__name__}")
+
+
+def missing_column(column: str, present: Sequence[str]) -> str:
+    """A message: the column is missing, these are there."""
+    return (
+        f'no column "{column}"; there are: {shorten_list(present, limit=12) or "none"}{did_you_mean(column, present)}'
+    )
 
 
 def warn(warning: Warning) -> None:

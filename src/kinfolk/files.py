@@ -140,7 +140,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def refuse_same(source: str | Path, output: str | Path) -> None:
+def check_not_same_file(source: str | Path, output: str | Path) -> None:
     """What is written must not take the place of what is read."""
     with contextlib.suppress(OSError):  # one of them is not there, or its name is too long: told where it is opened
         if Path(source).samefile(output):
@@ -148,7 +148,7 @@ def refuse_same(source: str | Path, output: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
     """A binary stream whose content takes the place of `path` when the block ends well, and vanishes otherwise.
 
     `needs` is the number of bytes to come, where it is known: the message about a full disk tells it.
@@ -171,7 +171,7 @@ def replacing(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace `path` by `content`, wholly or not at all."""
-    with replacing(path, len(content)) as stream:
+    with atomic_write(path, len(content)) as stream:
         stream.write(content)
 
 
@@ -185,7 +185,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 @contextlib.contextmanager
-def new_folder(path: Path, needs: int = 0) -> Iterator[Path]:
+def atomic_folder(path: Path, needs: int = 0) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused.
 
     `needs` is the number of bytes to come, where it is known: without room for them nothing is begun. Messages name the

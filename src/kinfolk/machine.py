@@ -18,7 +18,10 @@ import sys
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 KEPT = 2**30
 SPARE = 1.5  # times what a step needs may be held
-FEW_KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "1"}  # oneDNN's, and torch's before it
+KERNEL_CACHE_LIMITS = {
+    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
+    "LRU_CACHE_CAPACITY": "1",
+}  # oneDNN's, and torch's before it
 
 
 def tune() -> None:
@@ -40,9 +43,9 @@ def tune() -> None:
     torch.set_flush_denormal(True)
 
 
-def keep_few_kernels() -> None:
+def limit_kernel_cache() -> None:
     """For processes that compute many batches: must be called before torch is imported. The user's own setting wins."""
-    for name, value in FEW_KERNELS.items():
+    for name, value in KERNEL_CACHE_LIMITS.items():
         os.environ.setdefault(name, value)
 
 
@@ -53,7 +56,7 @@ def trim_memory() -> None:
             ctypes.CDLL(None).malloc_trim(0)
 
 
-class Heap:
+class HeapTrimmer:
     """Lets freed memory stay for the next step of a long run, but not pile up.
 
     Batches differ in size, and a hole that one of them left may fit none of the next. What a step needs is seen after
@@ -63,9 +66,9 @@ class Heap:
     def __init__(self) -> None:
         self._needed, self._fresh = 0, True
 
-    def tidy(self) -> None:
+    def step(self) -> None:
         """To be called after each step."""
-        held = resident()
+        held = resident_memory()
         if self._fresh:
             self._needed, self._fresh = max(self._needed, held), False
         elif held > SPARE * self._needed:
@@ -73,7 +76,7 @@ class Heap:
             self._fresh = True
 
 
-def resident() -> int:
+def resident_memory() -> int:
     """Bytes of this process that are in memory; 0 where the system does not tell."""
     try:
         with open("/proc/self/statm", encoding="ascii") as stream:

@@ -14,14 +14,14 @@ from kinfolk.api.align_picture import alignment_picture
 from kinfolk.api.loaded import load_translator
 from kinfolk.api.translator import Translator
 from kinfolk.errors import InputError
-from kinfolk.text.pairs import learn_pair
+from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import pairs
 from tiny_pairs import our_transformer
 
 
 @pytest.fixture(scope="module")
 def transformer() -> Translator:
-    tokenizer = learn_pair("bpe", *zip(*pairs(200), strict=True), 60)
+    tokenizer = train_pair_tokenizer("bpe", *zip(*pairs(200), strict=True), 60)
     network = our_transformer(vocabulary_size=60, pad_id=tokenizer.pad_id, start_id=0, end_id=2).float()
     return Translator(network, tokenizer)
 

@@ -181,9 +181,9 @@ def test_mistakes_show_question_truth_and_guess(reader: Encoder) -> None:
 
 def test_windows_are_384_tokens_unless_the_user_or_the_model_says_otherwise() -> None:
     from kinfolk.demo import passages
-    from kinfolk.text.learn import learn
+    from kinfolk.text.train import train_tokenizer
 
-    tokenizer = learn("wordpiece", passages(), vocabulary_size=300)
+    tokenizer = train_tokenizer("wordpiece", passages(), vocabulary_size=300)
     long = [Question("q", "Why?", " ".join(passages()), (), "made:1")]
     for windows, context, expected in (
         (Windows(), 512, 384),

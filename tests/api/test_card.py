@@ -21,7 +21,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.api.report import write_report
 from kinfolk.api.summary import RunSummary
 from kinfolk.data.examples import Example
-from kinfolk.data.survey import survey
+from kinfolk.data.summary import summarize
 from kinfolk.tasks.reading import READERS
 from kinfolk.tasks.task import EvalResult, Mistake
 from kinfolk.tasks.text import TextTask
@@ -54,7 +54,7 @@ def made(encoder: Encoder) -> Made:
             base="demo",
             model=encoder.model,
             task=TextTask("classify", labels),
-            survey=survey(examples, examples, encoder.tokenizer, encoder.context),
+            survey=summarize(examples, examples, encoder.tokenizer, encoder.context),
             train="train.csv",
             dev="dev.csv",
             settings=TrainSettings(),

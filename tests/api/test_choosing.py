@@ -124,7 +124,7 @@ def test_mistakes_show_the_context_and_both_options(untrained: Encoder) -> None:
     guessed = list(choose(untrained, [(one.context, one.options) for one in choices(20, 4)]))
     wrong = [one for one, guess in zip(choices(20, 4), guessed, strict=True) if guess.number != one.answer]
     assert judged.metrics["accuracy"] == pytest.approx(1 - len(wrong) / 20)
-    assert {mistake.where for mistake in judged.mistakes} <= {one.where for one in wrong}
+    assert {mistake.where for mistake in judged.mistakes} <= {one.location for one in wrong}
     assert all("salt" in mistake.truth and "salt" not in mistake.guess for mistake in judged.mistakes)
 
 

@@ -11,7 +11,7 @@ import pytest
 import kinfolk
 from kinfolk.api.copying import UnknownSpan, filled
 from kinfolk.api.translate import TranslationWarning
-from kinfolk.text.pairs import learn_pair
+from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import WORDS, train
 
 
@@ -41,7 +41,7 @@ def test_a_name_that_no_vocabulary_of_words_has_comes_through(tmp_path: Path) ->
 
 def test_unknown_words_are_copied_as_they_stand_in_the_text() -> None:
     letters = ["a b c d e , ( )"] * 5
-    tokenizer = learn_pair("bpe", letters, letters, 13)
+    tokenizer = train_pair_tokenizer("bpe", letters, letters, 13)
     text, written = "ab Ærø 日本 (salt)", "a d日e, (ø) c"
     source, target = tokenizer.encode_source(text), tokenizer.encode_target(written)[:-1]
     offsets = tokenizer.source_offsets(text)

@@ -14,7 +14,7 @@ from kinfolk.api import embed
 from kinfolk.api.embed_file import embed_file
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.api.search import build_index
-from kinfolk.data.readers import read_rows, read_texts
+from kinfolk.data.formats import read_rows, read_texts
 from kinfolk.demo import passages
 from kinfolk.errors import DataError, InputError
 

@@ -155,7 +155,7 @@ def test_two_classes_are_solved_as_well(tiny_bert: Path, tmp_path: Path) -> None
 def test_texts_learn_on_a_mix(task: str, head: str, tiny_bert: Path, tmp_path: Path) -> None:
     sides = [texts(160), texts(60, 1)]
     if task == "multilabel":
-        sides = [[Example(item.text, None, (str(item.label),), item.where) for item in side] for side in sides]
+        sides = [[Example(item.text, None, (str(item.label),), item.location) for item in side] for side in sides]
     found = fit(tiny_bert, tmp_path / "run", 4.0, task=task, head=head, train=sides[0], dev=sides[1])
     assert next(iter(found.metrics.values())) > 0.6
     model = kinfolk.load(tmp_path / "run", device="cpu")

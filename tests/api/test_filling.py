@@ -15,7 +15,7 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.models import registry
 from kinfolk.models.model import Model
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 from tiny import randomise
 from tiny_folders import write_folder
 
@@ -83,7 +83,7 @@ def test_longer_words_are_whole_and_have_the_product_of_their_pieces(encoder: En
     for guess in found:
         assert " " not in guess.word
         assert not guess.word.startswith(("##", "["))
-        spelt = encoder.tokenizer.encode(guess.word, specials=False).ids
+        spelt = encoder.tokenizer.encode(guess.word, add_special_tokens=False).ids
         count = round(math.log(guess.probability) / math.log(guess.score))
         counts.add(count)
         if len(spelt) == count:  # a word may also be spelt in more pieces than the tokenizer would take
@@ -99,7 +99,7 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, 
     first, mask = tokenizer.encode(TEXT).ids, tokenizer.mask_id
     place = first.index(mask)
     starts = [number for number in range(size) if tokenizer.starts_word(number)]
-    inside = [number for number in range(size) if tokenizer.token_of(number).startswith("##")]
+    inside = [number for number in range(size) if tokenizer.id_to_token(number).startswith("##")]
     with torch.no_grad():
         rows = torch.tensor([[*first[:place], piece, mask, *first[place + 1 :]] for piece in starts])
         second = theirs.model(rows).logits[:, place + 1].log_softmax(-1)
@@ -112,11 +112,11 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, 
 @pytest.mark.parametrize(("kind", "relative"), [("byte_bpe", "roberta"), ("unigram", "albert")])
 def test_a_word_of_several_pieces_never_ends_in_punctuation(kind: str, relative: str) -> None:
     """Vocabularies that mark the blank before a word do not mark what follows it without one, punctuation included."""
-    words = learn(kind, [*passages(), "one, two! three? 4,5.6 (seven) eight; it's half-done"], 320)
+    words = train_tokenizer(kind, [*passages(), "one, two! three? 4,5.6 (seven) eight; it's half-done"], 320)
     family = registry.family(relative)
     config = family.config.make(vocabulary_size=words.vocabulary_size, width=16, heads=2, layers=1, inner_width=16)
     model = randomise(Model(family, config, {"masked_lm": 0}, pooler=False, own_table=False)).eval()
-    found = Encoder(model, words).fill(f"They eat {words.special['mask']} daily", top=200, pieces=2)
+    found = Encoder(model, words).fill(f"They eat {words.special_tokens['mask']} daily", top=200, pieces=2)
     assert isinstance(found, list)
     several = [guess.word for guess in found if guess.score > guess.probability * 1.0001]  # type: ignore[union-attr]
     assert len(several) > 50
@@ -128,7 +128,7 @@ def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, th
     found = encoder.fill(TEXT, words=words)
     assert sorted(guess.word for guess in found) == sorted(words)
     for guess in found:
-        pieces = encoder.tokenizer.encode(guess.word, specials=False).ids
+        pieces = encoder.tokenizer.encode(guess.word, add_special_tokens=False).ids
         expected = their_log_probability(theirs, TEXT, pieces)
         assert guess.score == pytest.approx(math.exp(expected / len(pieces)), abs=1e-6)
     assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
@@ -175,6 +175,6 @@ def test_a_family_that_never_fills_masks_says_so(tmp_path: Path) -> None:
     family = registry.family("kinfolk-recurrent-lm")
     config = family.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
     model = Model(family, config, {"next_token": 0}, pooler=False, own_table=False)
-    folder = Encoder(randomise(model).eval(), learn("wordpiece", passages(), 320)).save(tmp_path / "lm")
+    folder = Encoder(randomise(model).eval(), train_tokenizer("wordpiece", passages(), 320)).save(tmp_path / "lm")
     with pytest.raises(MissingHeadError, match=r"^Recurrent LM has no masked-LM head, so it cannot fill masks$"):
         load(folder, device="cpu").fill(TEXT)

@@ -13,7 +13,7 @@ import transformers
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.demo import passages
 from kinfolk.errors import FolderError, HubError, InputError, MissingHeadError, TokenizerError
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 from tiny import their_model
 
 PAIR = ("Bees live in a hive.", "They make honey.")
@@ -34,7 +34,7 @@ def test_the_next_sentence_has_the_probability_of_the_reference(five_layers: Pat
 
 def test_the_order_of_sentences_has_the_probability_of_the_reference(tmp_path: Path) -> None:
     their_model("albert", "ForPreTraining", vocab_size=300).save_pretrained(tmp_path)
-    learn("unigram", passages(), 300).save(tmp_path)
+    train_tokenizer("unigram", passages(), 300).save(tmp_path)
     expected = their_pair_probability(tmp_path, transformers.AlbertForPreTraining, "sop_logits")
     assert load(tmp_path).sentence_order(*PAIR) == pytest.approx(expected, abs=1e-6)
 
@@ -47,10 +47,10 @@ def test_a_pair_that_is_too_long_is_refused(encoder: Encoder) -> None:
 
 
 def test_a_vocabulary_that_does_not_fit_the_embedding_is_refused(five_layers: Path, encoder: Encoder) -> None:
-    larger = learn("wordpiece", passages(), 400)
+    larger = train_tokenizer("wordpiece", passages(), 400)
     with pytest.raises(TokenizerError, match="ids up to 399, the embedding 320 rows: they do not belong together"):
         replace(encoder, tokenizer=larger)
-    smaller = learn("wordpiece", passages(), 200)
+    smaller = train_tokenizer("wordpiece", passages(), 200)
     assert replace(encoder, tokenizer=smaller).embed("A cat.").shape == (16,)
 
 

@@ -20,7 +20,7 @@ SIZE, ROOM = 60, 57
 
 
 def token_count(encoder: Encoder, text: str) -> int:
-    return len(encoder.tokenizer.encode(text, specials=False))
+    return len(encoder.tokenizer.encode(text, add_special_tokens=False))
 
 
 @pytest.mark.parametrize("pair", [(LONG, LONGER), (LONGER, LONG)], ids=["second moves", "first moves"])
@@ -31,13 +31,13 @@ def test_half_of_the_room_is_left_to_the_longer_text(encoder: Encoder, pair: tup
     lengths = {text: token_count(encoder, text) for text in pair}
     assert (cut.texts, cut.kept, cut.dropped) == (1, lengths[LONGER] + ROOM // 2, lengths[LONG] - ROOM // 2)
     seen: set[tuple[int, int]] = set()
-    beginning = encoder.tokenizer.encode(LONG, specials=False).offsets[: ROOM // 2]
+    beginning = encoder.tokenizer.encode(LONG, add_special_tokens=False).offsets[: ROOM // 2]
     for piece in found:
-        rows = list(zip(piece.encoding.offsets, piece.encoding.sequences, strict=True))
+        rows = list(zip(piece.encoding.offsets, piece.encoding.sequence_ids, strict=True))
         assert len(rows) <= SIZE
         assert [offset for offset, side in rows if side == 1 - moving] == beginning
         seen |= {offset for offset, side in rows if side == moving}
-    assert seen == set(encoder.tokenizer.encode(LONGER, specials=False).offsets)
+    assert seen == set(encoder.tokenizer.encode(LONGER, add_special_tokens=False).offsets)
 
 
 def test_a_shorter_text_that_leaves_an_eighth_of_the_room_is_whole(encoder: Encoder) -> None:
@@ -50,7 +50,7 @@ def test_a_shorter_text_that_leaves_an_eighth_of_the_room_is_whole(encoder: Enco
     cut = CutCount()
     found = window_pieces(encoder.tokenizer, (fits, LONGER), 0, SIZE, None, cut)
     assert cut.texts == 0
-    assert all(piece.encoding.sequences.count(0) == token_count(encoder, fits) for piece in found)
+    assert all(piece.encoding.sequence_ids.count(0) == token_count(encoder, fits) for piece in found)
 
 
 def test_a_stride_that_a_pair_has_no_room_for_is_shortened(encoder: Encoder) -> None:

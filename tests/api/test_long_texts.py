@@ -14,7 +14,7 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError, TooLongError
 from kinfolk.nn.packed import pack
 from kinfolk.tasks.windows import CutWarning, window_pieces
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 
 LONG = " ".join(passages()[:8])
 SIZE = 60
@@ -31,13 +31,13 @@ def test_every_token_has_one_vector_and_its_place_in_the_whole_text(
     assert len(whole) > 3 * SIZE
     assert found.tokens == whole.tokens
     assert found.offsets == whole.offsets
-    assert found.words == whole.words
-    assert found.sequences == whole.sequences
+    assert found.words == whole.word_ids
+    assert found.sequences == whole.sequence_ids
     assert found.vectors.shape == (len(whole), 16)
 
 
 def test_a_token_is_taken_from_the_window_in_which_it_is_most_central(encoder: Encoder) -> None:
-    whole = encoder.tokenizer.encode(LONG, specials=False)
+    whole = encoder.tokenizer.encode(LONG, add_special_tokens=False)
     centrality: dict[int, list[tuple[int, bool]]] = {token: [] for token in range(len(whole))}
     start, room, overlap = 0, SIZE - 2, (SIZE - 2) // 4
     for piece in window_pieces(encoder.tokenizer, LONG, 0, SIZE):
@@ -100,7 +100,7 @@ MEGABYTES = 10_000_000  # letters
     ids=["one word", "long words", "prose"],
 )
 def test_ten_megabytes_are_read_to_their_end(encoder: Encoder, text: str, kind: str) -> None:
-    encoder = replace(encoder, tokenizer=learn(kind, passages(), 320))
+    encoder = replace(encoder, tokenizer=train_tokenizer(kind, passages(), 320))
     found = encoder.embed(text, pool="none")
     assert len(found.vectors) == len(found.offsets) > SIZE
     reached = 0
@@ -112,7 +112,7 @@ def test_ten_megabytes_are_read_to_their_end(encoder: Encoder, text: str, kind: 
 
 def test_a_text_that_just_fits_is_not_cut(encoder: Encoder) -> None:
     text = "cat " * (SIZE - 2)
-    pieces_per_word = len(encoder.tokenizer.encode("cat", specials=False))
+    pieces_per_word = len(encoder.tokenizer.encode("cat", add_special_tokens=False))
     fits = "cat " * ((SIZE - 2) // pieces_per_word)
     assert len(encoder.tokenizer.encode(fits)) <= SIZE
     with warnings.catch_warnings():
@@ -124,7 +124,7 @@ def test_a_text_that_just_fits_is_not_cut(encoder: Encoder) -> None:
 
 
 def test_a_cut_is_one_warning_that_counts_what_was_kept_and_dropped(encoder: Encoder) -> None:
-    lengths = [len(encoder.tokenizer.encode(text, specials=False)) for text in (LONG, LONG[:700])]
+    lengths = [len(encoder.tokenizer.encode(text, add_special_tokens=False)) for text in (LONG, LONG[:700])]
     with pytest.warns(CutWarning) as caught:
         found = encoder.embed(["short", LONG, LONG[:700]], on_long="cut")
     (warning,) = (entry.message for entry in caught)

@@ -17,8 +17,7 @@ from kinfolk.api import answer_file, predict_any, tables
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.api.predict_file import predict_file
 from kinfolk.data.choices import choice_rows
-from kinfolk.data.readers import RowErrors
-from kinfolk.errors import DataError, InputError
+from kinfolk.errors import DataError, InputError, RowErrors
 from kinfolk.models.model import with_fresh_head
 from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.task import label_tables

@@ -65,7 +65,13 @@ def test_it_learns_what_follows_and_says_so(colours: Path) -> None:
 def test_perplexity_is_the_product_of_what_each_token_had_to_expect(colours: Path) -> None:
     model, total, texts = kinfolk.load(colours, device="cpu"), 0.0, ["gold grey", "", "red"]
     end = model.tokenizer.eos_id
-    ids = [end, *(model.tokenizer.id_of(word) for word in ("gold", "grey")), end, model.tokenizer.id_of("red"), end]
+    ids = [
+        end,
+        *(model.tokenizer.token_to_id(word) for word in ("gold", "grey")),
+        end,
+        model.tokenizer.token_to_id("red"),
+        end,
+    ]
     writer = as_language_model(model.model)
     state = writer.start(pack([[]]), 1)
     for before, after in pairwise(ids):
@@ -173,7 +179,7 @@ def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colo
     words = kinfolk.load(colours, device="cpu").tokenizer
     end, unknown = words.eos_id, words.unk_id
     found = token_stream(words, ["red </s> blue", " ", "mauve"], int(end or 0))
-    red, blue = words.id_of("red"), words.id_of("blue")
+    red, blue = words.token_to_id("red"), words.token_to_id("blue")
     assert found.tolist() == [end, red, unknown, blue, end, unknown, end]
     assert found.dtype == np.int32
 

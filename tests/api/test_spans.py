@@ -12,8 +12,8 @@ from kinfolk.data.examples import Question
 from kinfolk.demo import passages
 from kinfolk.errors import InputError
 from kinfolk.tasks.spans import LONGEST_ANSWER, NOWHERE, Decoded, QuestionItems, decode, question_items
-from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import train_tokenizer
 
 KINDS = {"wordpiece": 320, "byte_bpe": 400, "unigram": 150}
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -22,7 +22,7 @@ WORDS = ["café", "Müller", "👩‍👧", "naïve", "e\u0301te\u0301", "river"
 
 @cache
 def small(kind: str) -> Tokenizer:
-    return learn(kind, [*passages(), *WORDS] * 2, KINDS[kind])
+    return train_tokenizer(kind, [*passages(), *WORDS] * 2, KINDS[kind])
 
 
 def asked(words: list[str], first: int, last: int, question: str = "Which one?") -> Question:
@@ -71,13 +71,13 @@ def test_windows_hold_the_whole_question_and_every_token_of_the_context(kind: st
     items = question_items(tokenizer, questions, 44, 5)
     read: list[list[tuple[int, tuple[int, ...]]]] = [[], [], []]
     for item, view in zip(items.items, items.views, strict=True):
-        own = tokenizer.encode(questions[item.example].question, specials=False).ids
+        own = tokenizer.encode(questions[item.example].question, add_special_tokens=False).ids
         assert len(item) <= 44
         assert item.ids[1 : 1 + len(own)] == own
         rows = item.ids[view.first : view.first + len(view.offsets)], map(tuple, view.offsets.tolist())
         read[item.example] += list(zip(*rows, strict=True))[5 if read[item.example] else 0 :]
     for question, found in zip(questions, read, strict=True):
-        whole = tokenizer.encode(question.context, specials=False)
+        whole = tokenizer.encode(question.context, add_special_tokens=False)
         assert found == list(zip(whole.ids, whole.offsets, strict=True))
 
 
@@ -85,8 +85,8 @@ def test_the_context_moves_beside_the_longest_question_there_is_room_for() -> No
     tokenizer = small("wordpiece")
     for words in range(15, 35):
         question = asked(["river"] * words + ["water"], words, words, question="why" + " ?" * 20)
-        length = len(tokenizer.encode(question.question, specials=False))
-        items = question_items(tokenizer, [question], 2 * length + tokenizer.specials_count(pair=True), None)
+        length = len(tokenizer.encode(question.question, add_special_tokens=False))
+        items = question_items(tokenizer, [question], 2 * length + tokenizer.special_tokens_count(pair=True), None)
         assert all(item.ids[1 : length + 1] == items.items[0].ids[1 : length + 1] for item in items.items)
         assert best(items, told(items))[0].answers(None)[0].text == "water"
 

@@ -19,8 +19,8 @@ from kinfolk.tasks.tag import TagTask
 from kinfolk.tasks.tagged import word_starts
 from kinfolk.tasks.task import TaskOptions, Windows
 from kinfolk.tasks.word_scoring import score_words, word_items
-from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import train_tokenizer
 from small_tags import LABELS, random_tagger, sentences
 
 KINDS = {"wordpiece": 320, "byte_bpe": 400, "unigram": 150}
@@ -30,7 +30,7 @@ SILENT = ("\x01", "", "\x02\x03")  # WordPiece makes nothing of them
 
 @cache
 def small(kind: str) -> Tokenizer:
-    return learn(kind, [*passages(), *ODD] * 2, KINDS[kind])
+    return train_tokenizer(kind, [*passages(), *ODD] * 2, KINDS[kind])
 
 
 def sentence(tags: str, where: str = "file:1") -> Sentence:
@@ -42,7 +42,7 @@ def sentence(tags: str, where: str = "file:1") -> Sentence:
 def test_every_word_is_read_once_at_the_first_token_that_starts_in_it(kind: str, size: int, stride: int | None) -> None:
     tokenizer, words = small(kind), ODD * 3
     starts = word_starts(words)
-    whole = tokenizer.encode(" ".join(words), specials=False)
+    whole = tokenizer.encode(" ".join(words), add_special_tokens=False)
     first = [
         next(row for row, (at, _) in enumerate(whole.offsets) if start <= at < start + len(word))
         for start, word in zip(starts, words, strict=True)

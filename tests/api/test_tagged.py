@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kinfolk.data.tags import split_tag
+from kinfolk.data.tagging import split_tag
 from kinfolk.errors import InputError
 from kinfolk.tasks.tagged import Tagged, places_of, split_words
 

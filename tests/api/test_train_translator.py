@@ -15,11 +15,11 @@ from kinfolk.api import translation_run
 from kinfolk.api.pairs import PairSurvey, pair_samples
 from kinfolk.api.train_translator import TranslatorCallbacks
 from kinfolk.api.translation_run import TranslationRun
-from kinfolk.data.pairs import made_pairs
+from kinfolk.data.pairs import to_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
 from kinfolk.models.registry import text_to_text_preset
 from kinfolk.objectives.scheduled_sampling import SamplingSchedule
-from kinfolk.text.pairs import learn_pair
+from kinfolk.text.pairs import train_pair_tokenizer
 from kinfolk.training.settings import TrainSettings
 from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
 
@@ -60,8 +60,8 @@ def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path)
 
 
 def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_references() -> None:
-    texts = made_pairs(pairs(40))
-    words = learn_pair("bpe", [pair.source for pair in texts], [pair.target for pair in texts], 50, True)
+    texts = to_pairs(pairs(40))
+    words = train_pair_tokenizer("bpe", [pair.source for pair in texts], [pair.target for pair in texts], 50, True)
     family, preset = text_to_text_preset("seq2seq-small")
     ids = {"pad_id": words.pad_id, "start_id": words.begin_id, "end_id": words.end_id}
     config = dataclasses.replace(preset.config, vocabulary_size=words.source_size, **ids, **SIZES["seq2seq"])

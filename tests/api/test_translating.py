@@ -18,12 +18,12 @@ from kinfolk.api.bleu import mean_loss, measure
 from kinfolk.api.loaded import load_encoder, load_translator
 from kinfolk.api.pairs import pair_samples
 from kinfolk.api.translator import Translator
-from kinfolk.data.pairs import made_pairs
+from kinfolk.data.pairs import to_pairs
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError
 from kinfolk.generation.constraints import DecodingConstraints, Request
 from kinfolk.generation.search import Beam, beam
 from kinfolk.nn.packed import pack
-from kinfolk.text.pairs import learn_pair
+from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import VOCABULARY, pairs, translated
 from tiny_pairs import our_transformer
 
@@ -39,7 +39,7 @@ def model(small_translator: Path) -> Translator:
 def untrained() -> Translator:
     """A random Transformer whose vocabulary lacks some letters."""
     sides = list(zip(*pairs(200), strict=True))
-    tokenizer = learn_pair("unigram", *sides, 30)
+    tokenizer = train_pair_tokenizer("unigram", *sides, 30)
     network = our_transformer(vocabulary_size=30, pad_id=tokenizer.pad_id, start_id=0, end_id=2).float()
     return Translator(network, tokenizer)
 
@@ -175,7 +175,7 @@ def test_a_saved_model_writes_the_same_and_keeps_its_manifest(model: Translator,
 def test_measures_are_those_of_the_texts(model: Translator) -> None:
     import sacrebleu
 
-    dev = made_pairs(pairs(30, seed=9))
+    dev = to_pairs(pairs(30, seed=9))
     found = measure(model, dev, model.translate_settings(beam=1))
     references = [pair.target for pair in dev]
     assert list(found.texts) == model.translate([pair.source for pair in dev], beam=1)
@@ -239,7 +239,7 @@ def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
     from kinfolk.models.text_to_text import fresh
 
     sides = list(zip(*pairs(200), strict=True))
-    tokenizer = learn_pair("bpe", *sides, VOCABULARY)
+    tokenizer = train_pair_tokenizer("bpe", *sides, VOCABULARY)
     family, preset = text_to_text_preset("seq2seq-small")
     config = dataclasses.replace(preset.config, vocabulary_size=VOCABULARY, width=8, hidden=8, layers=1,
                                  pad_id=tokenizer.pad_id, start_id=0, end_id=2)  # fmt: skip

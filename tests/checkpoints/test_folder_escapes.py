@@ -15,7 +15,7 @@ import torch
 from kinfolk.api.loaded import load
 from kinfolk.demo import passages
 from kinfolk.errors import FolderError, TokenizerError, WeightsError
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
@@ -70,6 +70,6 @@ def test_a_hostile_pickle_is_never_run(folder: Path, tmp_path: Path, name: str, 
 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(folder: Path) -> None:
-    learn("wordpiece", passages(), 330).save(folder)
+    train_tokenizer("wordpiece", passages(), 330).save(folder)
     with pytest.raises(TokenizerError, match="ids up to 329, the embedding 320 rows"):
         load(folder)

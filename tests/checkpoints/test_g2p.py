@@ -24,7 +24,7 @@ from kinfolk.generation.constraints import DecodingConstraints, Request
 from kinfolk.generation.search import greedy
 from kinfolk.models.seq2seq import Seq2Seq
 from kinfolk.nn.packed import pack
-from kinfolk.text.pairs import PairTokenizer, load_pair
+from kinfolk.text.pairs import PairTokenizer, load_pair_tokenizer
 from surroundings import shared_data
 
 WORDS = ["transformer", "attention", "kinfolk", "a", "zzzz", "it's", "naïve"]
@@ -102,7 +102,7 @@ def test_the_model_is_saved_and_opened_as_any_other(weights: Path, tmp_path: Pat
     model, tokenizer = read_g2p(weights)
     write_text_to_text(tmp_path, TextToTextCheckpoint(model))
     tokenizer.save(tmp_path)
-    again, opened = read_text_to_text(tmp_path).model, load_pair(tmp_path)
+    again, opened = read_text_to_text(tmp_path).model, load_pair_tokenizer(tmp_path)
     assert isinstance(again, Seq2Seq)
     assert isinstance(opened, PairTokenizer)
     assert (opened.begin_id, opened.end_id) == (again.config.start_id, again.config.end_id) == (2, 3)

@@ -15,7 +15,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
 from kinfolk.models.model import Model
 from kinfolk.models.registry import family
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 from surroundings import Command
 from tiny import randomise
 from tiny_folders import change_config, change_weights, write_folder
@@ -72,7 +72,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
         "tie_word_embeddings=maybe is neither true nor false",
     ),
     "another vocabulary": (
-        lambda folder: learn("wordpiece", passages(), 330).save(folder),
+        lambda folder: train_tokenizer("wordpiece", passages(), 330).save(folder),
         "ids up to 329, the embedding 320 rows",
     ),
     "hostile size": (lambda folder: change_config(folder, hidden_size=10**12), "is not a whole number between 0 and"),
@@ -122,7 +122,7 @@ def test_a_task_that_a_family_has_no_head_for_is_one_line(command: Command, tmp_
     relative = family("kinfolk-recurrent-lm")
     config = relative.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
     model = Model(relative, config, {"next_token": 0}, pooler=False, own_table=False)
-    Encoder(randomise(model).eval(), learn("wordpiece", passages(), 320)).save(tmp_path / "lm")
+    Encoder(randomise(model).eval(), train_tokenizer("wordpiece", passages(), 320)).save(tmp_path / "lm")
     answer = {"text": "a hive", "answer_start": 13}
     asked = {"id": "1", "question": "Where do bees live?", "answers": [answer]}
     paragraph = {"context": "Bees live in a hive.", "qas": [asked]}

@@ -13,8 +13,8 @@ from kinfolk.demo import passages
 from kinfolk.errors import MissingHeadError
 from kinfolk.models.model import Family, with_fresh_head
 from kinfolk.models.registry import families
-from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import train_tokenizer
 
 VERBS: dict[str, Callable[[Encoder], object]] = {
     "fill": lambda model: model.fill("a [MASK]"),
@@ -32,7 +32,7 @@ HEADS = sorted({name for family in families() for name in family.heads})
 
 @cache
 def words() -> Tokenizer:
-    return learn("words", passages(), 40)
+    return train_tokenizer("words", passages(), 40)
 
 
 @every_encoder

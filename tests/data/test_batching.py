@@ -32,7 +32,7 @@ def test_an_epoch_holds_everything_once_in_batches_that_fit(
     for batch in batches:
         assert len(batch) <= size
         assert tokens is None or len(batch) == 1 or sum(lengths[number] for number in batch) <= tokens
-    assert [plan.place(step)[0] for step in range(steps)] == [0] * steps
+    assert [plan.locate(step)[0] for step in range(steps)] == [0] * steps
 
 
 @few

@@ -1,51 +1,51 @@
-"""Columns are guessed only where one reading fits; otherwise the error lists them and names the argument."""
+"""TableColumns are guessed only where one reading fits; otherwise the error lists them and names the argument."""
 
 from __future__ import annotations
 
 import pytest
 
-from kinfolk.data.columns import Columns, find_columns
+from kinfolk.data.tables import TableColumns, find_columns
 from kinfolk.errors import DataError, InputError
 
 
 def guess(
     columns: str, text: str | None = None, pair: str | None = None, label: str | None = None, needs_label: bool = True
-) -> Columns:
+) -> TableColumns:
     return find_columns("a.csv", columns.split(","), text, pair, label, needs_label)
 
 
 @pytest.mark.parametrize(
     ("columns", "found"),
     [
-        ("text,label", Columns("text", None, "label")),
-        ("sentence,label", Columns("sentence", None, "label")),
-        ("id,Review,Stars", Columns("Review", None, "Stars")),
-        ("sentence1,label", Columns("sentence1", None, "label")),
-        ("index,sentence1,sentence2,gold_label", Columns("sentence1", "sentence2", "gold_label")),
-        ("index,question,sentence,label", Columns("question", "sentence", "label")),
-        ("id,qid1,qid2,question1,question2,is_duplicate", Columns("question1", "question2", "is_duplicate")),
-        ("Quality,#1 ID,#2 ID,#1 String,#2 String", Columns("#1 String", "#2 String", "Quality")),
-        ("premise,hypothesis,label,idx", Columns("premise", "hypothesis", "label")),
-        ("sentence2,text,label", Columns("text", None, "label")),
+        ("text,label", TableColumns("text", None, "label")),
+        ("sentence,label", TableColumns("sentence", None, "label")),
+        ("id,Review,Stars", TableColumns("Review", None, "Stars")),
+        ("sentence1,label", TableColumns("sentence1", None, "label")),
+        ("index,sentence1,sentence2,gold_label", TableColumns("sentence1", "sentence2", "gold_label")),
+        ("index,question,sentence,label", TableColumns("question", "sentence", "label")),
+        ("id,qid1,qid2,question1,question2,is_duplicate", TableColumns("question1", "question2", "is_duplicate")),
+        ("Quality,#1 ID,#2 ID,#1 String,#2 String", TableColumns("#1 String", "#2 String", "Quality")),
+        ("premise,hypothesis,label,idx", TableColumns("premise", "hypothesis", "label")),
+        ("sentence2,text,label", TableColumns("text", None, "label")),
     ],
 )
-def test_public_names_are_understood(columns: str, found: Columns) -> None:
+def test_public_names_are_understood(columns: str, found: TableColumns) -> None:
     assert guess(columns) == found
 
 
 def test_what_the_user_names_comes_first() -> None:
-    assert guess("text,body,label,topic", text="body", label="topic") == Columns("body", None, "topic")
-    assert guess("text,review,label", text="review", pair="text") == Columns("review", "text", "label")
-    assert guess("a,sentence2,label", text="a") == Columns("a", None, "label")
+    assert guess("text,body,label,topic", text="body", label="topic") == TableColumns("body", None, "topic")
+    assert guess("text,review,label", text="review", pair="text") == TableColumns("review", "text", "label")
+    assert guess("a,sentence2,label", text="a") == TableColumns("a", None, "label")
 
 
 def test_the_partner_of_a_named_text_is_found_and_can_be_declined() -> None:
     assert guess("sentence1,sentence2,text,label", text="sentence1").pair == "sentence2"
-    assert guess("sentence1,sentence2,label", pair="") == Columns("sentence1", None, "label")
+    assert guess("sentence1,sentence2,label", pair="") == TableColumns("sentence1", None, "label")
 
 
 def test_an_unneeded_label_is_not_guessed() -> None:
-    assert guess("text,label", needs_label=False) == Columns("text", None, None)
+    assert guess("text,label", needs_label=False) == TableColumns("text", None, None)
     assert guess("text,label", label="label", needs_label=False).label == "label"
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from kinfolk.data.conll import read_conll, read_slots
 from kinfolk.data.examples import Sentence
-from kinfolk.data.tags import entities
+from kinfolk.data.tagging import entities, read_conll, read_slots
 from kinfolk.errors import DataError, FolderError
 from surroundings import shared_data
 

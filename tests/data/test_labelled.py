@@ -9,7 +9,7 @@ import pytest
 from small_files import written
 
 from kinfolk.data.examples import Example
-from kinfolk.data.labelled import read_examples
+from kinfolk.data.tables import read_examples
 from kinfolk.errors import DataError, InputError
 
 
@@ -73,7 +73,7 @@ def test_a_label_of_the_wrong_kind_is_a_bad_row(tmp_path: Path, kind: str, writt
     assert str(caught.value).startswith(f"{path}:2: ")
     assert reason in str(caught.value)
     found = read_examples(path, kind=kind, max_bad_rows=1)
-    assert [example.where for example in found.examples] == [f"{path}:1", f"{path}:3"]
+    assert [example.location for example in found.examples] == [f"{path}:1", f"{path}:3"]
 
 
 def test_twenty_bad_rows_are_told_and_all_are_counted(tmp_path: Path) -> None:

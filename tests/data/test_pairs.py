@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.data.pairs import Pair, hold_out, made_pairs, read_pairs, read_parallel
+from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import DataError, InputError
 
 
@@ -24,7 +24,7 @@ def test_a_tsv_has_a_source_and_a_target_in_each_line(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", '\ufeffGo.\tVa !\r\n\r\n"Hi" \u2028 there\tSalut "\n')
     found = read_pairs(path)
     assert sides(found.pairs) == [("Go.", "Va !"), ('"Hi" \u2028 there', 'Salut "')]
-    assert [pair.where for pair in found.pairs] == [f"{path}:1", f"{path}:3"]
+    assert [pair.location for pair in found.pairs] == [f"{path}:1", f"{path}:3"]
 
 
 def test_wrong_rows_are_told_with_their_lines_all_at_once(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_files_of_different_length_are_refused_with_both_counts(first: int, seco
 
 def test_pairs_in_memory_are_checked() -> None:
     kept = Pair("a", "b", "here:1")
-    assert made_pairs([kept, ("c", "d")]) == [kept, Pair("c", "d", "pair 2")]
+    assert to_pairs([kept, ("c", "d")]) == [kept, Pair("c", "d", "pair 2")]
     for wrong in ("ab", ("a",), ("a", ""), ("a", 3), 7):
         with pytest.raises(InputError, match="pair 1"):
-            made_pairs([wrong])
+            to_pairs([wrong])
 
 
 def test_no_source_is_on_both_sides_of_a_split() -> None:

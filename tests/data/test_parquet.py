@@ -9,7 +9,7 @@ import pytest
 from small_files import written
 
 from kinfolk.data.examples import Example
-from kinfolk.data.labelled import read_examples
+from kinfolk.data.tables import read_examples
 from kinfolk.errors import DataError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from kinfolk.data.labelled import read_examples
+from kinfolk.data.tables import read_examples
 from kinfolk.errors import DataError
 from surroundings import shared_data
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from kinfolk.data.readers import LONGEST_LINE, read_lines, read_rows, read_texts
+from kinfolk.data.formats import LONGEST_LINE, read_lines, read_rows, read_texts
 from kinfolk.errors import DataError, FolderError, KinfolkError
 
 
@@ -77,7 +77,7 @@ def test_a_binary_file_is_refused_in_one_line(tmp_path: Path, content: bytes, re
 
 def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert LONGEST_LINE >= 10 * 2**20
-    monkeypatch.setattr("kinfolk.data.readers.LONGEST_LINE", 10)
+    monkeypatch.setattr("kinfolk.data.formats.LONGEST_LINE", 10)
     assert "is this a text file" in fault(read_lines(written(tmp_path, "lines.txt", b"x" * 11)))
 
 

@@ -6,21 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.data.conll import read_slots
 from kinfolk.data.examples import Choice, Example, Question, Sentence
-from kinfolk.data.labelled import read_examples
-from kinfolk.data.survey import survey
+from kinfolk.data.summary import summarize
+from kinfolk.data.tables import read_examples
+from kinfolk.data.tagging import read_slots
 from kinfolk.demo import passages
 from kinfolk.errors import DataError
-from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import train_tokenizer
 from surroundings import shared_data
 
 
 @pytest.fixture(scope="module")
 def letters() -> Tokenizer:
     """A vocabulary in which every word here is one piece, and capitals are the same as small letters."""
-    return learn("wordpiece", ["alpha beta gamma delta"] * 50, vocabulary_size=36)
+    return train_tokenizer("wordpiece", ["alpha beta gamma delta"] * 50, vocabulary_size=36)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
     texts = ["alpha", "alpha beta", "alpha beta gamma", "Alpha  beta", "delta " * 8]
     train = [example(text, "no" if number == 5 else "yes", number) for number, text in enumerate(texts, start=1)]
     dev = [example("ALPHA", "yes", 1, "d"), example("beta", "yes", 2, "d")]
-    found = survey(train, dev, letters, limit=9)
+    found = summarize(train, dev, letters, limit=9)
     assert (found.pieces.median, found.pieces.most, found.pieces.longest, found.pieces.above) == (4, 10, 10, 0.2)
     assert (found.pieces.per_word, found.pieces.unknown, found.pieces.words) == (1.0, 0.0, 16)
     assert found.labels == (("yes", 4), ("no", 1))
@@ -55,30 +55,30 @@ def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
 
 def test_labels_that_only_dev_has_are_named(letters: Tokenizer) -> None:
     train = [example(f"alpha {number}", "a") for number in range(5)]
-    found = survey(train, [example("beta", "b"), example("gamma", "c")], letters, limit=9)
+    found = summarize(train, [example("beta", "b"), example("gamma", "c")], letters, limit=9)
     assert found.warnings == ("in dev but not in train, so they can never be predicted: b, c",)
 
 
 def test_empty_texts_are_told_with_their_place(letters: Tokenizer) -> None:
     train = [example("alpha" * (number < 4), "a", number) for number in range(6)]
-    assert survey(train, [], letters, limit=9).warnings == ("an empty text in 2 examples: t:4, t:5",)
+    assert summarize(train, [], letters, limit=9).warnings == ("an empty text in 2 examples: t:4, t:5",)
 
 
 def test_every_kind_of_example_can_be_surveyed(letters: Tokenizer) -> None:
-    numbers = survey([example("alpha", value) for value in (0.0, 2.5, 5.0)], [], letters, 9)
+    numbers = summarize([example("alpha", value) for value in (0.0, 2.5, 5.0)], [], letters, 9)
     assert "labels     numbers from 0 to 5, median 2.5" in str(numbers)
-    several = survey([example("alpha", ("a", "b")), example("beta", ("a",)), example("gamma", ())], [], letters, 9)
+    several = summarize([example("alpha", ("a", "b")), example("beta", ("a",)), example("gamma", ())], [], letters, 9)
     assert several.labels == (("a", 2), ("b", 1))
-    choice = survey([Choice("alpha", ("beta", "beta gamma"), 1, "t:1")], [], letters, 9)
+    choice = summarize([Choice("alpha", ("beta", "beta gamma"), 1, "t:1")], [], letters, 9)
     assert (choice.labels, choice.pieces.longest) == ((("option 1", 1),), 6)
-    question = survey([Question("q", "alpha", "beta gamma", (), "t:q")], [], letters, 9)
+    question = summarize([Question("q", "alpha", "beta gamma", (), "t:q")], [], letters, 9)
     assert (question.labels, question.pieces.longest) == ((("without answer", 1),), 6)
-    sentence = survey([Sentence(("alpha", "beta"), ("B-x", "O"), "intent", "t:1")], [], letters, 9)
+    sentence = summarize([Sentence(("alpha", "beta"), ("B-x", "O"), "intent", "t:1")], [], letters, 9)
     assert (sentence.labels, sentence.tags) == ((), (("B-x", 1), ("O", 1)))  # tags are learned, not the intent
     assert "labels" not in str(sentence)
-    assert survey([example("alpha", None)], [], letters, 9).labels == ()
+    assert summarize([example("alpha", None)], [], letters, 9).labels == ()
     with pytest.raises(DataError, match="no examples"):
-        survey([], [], letters, 9)
+        summarize([], [], letters, 9)
 
 
 def test_published_repeats_are_found(english: Tokenizer) -> None:
@@ -86,24 +86,24 @@ def test_published_repeats_are_found(english: Tokenizer) -> None:
     train, dev = (
         read_examples(shared_data(f"glue/CoLA/{split}.tsv"), header=header).examples for split in ("train", "dev")
     )
-    assert survey(train, dev, english, 512).shared.count == 16
-    assert survey(dev, dev, english, 512).shared.count == len(dev)
+    assert summarize(train, dev, english, 512).shared.count == 16
+    assert summarize(dev, dev, english, 512).shared.count == len(dev)
 
 
 def test_atis_labels_that_train_lacks_are_named(english: Tokenizer) -> None:
     train, test = (read_slots(shared_data(f"atis/{split}")).examples for split in ("train", "test"))
     intents = [
-        [Example(" ".join(found.words), None, found.label, found.where) for found in side] for side in (train, test)
+        [Example(" ".join(found.words), None, found.label, found.location) for found in side] for side in (train, test)
     ]
     for sides, count, one in (((train, test), 6, "B-booking_class"), (intents, 4, "atis_day_name")):  # as published
-        (absent,) = [warning for warning in survey(*sides, english, 512).warnings if "in dev but not" in warning]
+        (absent,) = [warning for warning in summarize(*sides, english, 512).warnings if "in dev but not" in warning]
         names = absent.split(": ")[1].split(", ")
         assert len(names) == count
         assert one in names
 
 
 def language_warnings(texts: list[str], tokenizer: Tokenizer) -> list[str]:
-    found = survey([example(text) for text in texts], [], tokenizer, 512)
+    found = summarize([example(text) for text in texts], [], tokenizer, 512)
     return [warning for warning in found.warnings if "language" in warning]
 
 

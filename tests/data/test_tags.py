@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kinfolk.data.tags import detect_scheme, entities, faults, repaired, to_iob2
+from kinfolk.data.tagging import detect_scheme, entities, repair_iob2, scheme_errors, to_iob2
 from kinfolk.errors import InputError
 
 SAME = {  # two people side by side, then a place, then a person of three words at the end
@@ -21,7 +21,7 @@ SAME = {  # two people side by side, then a place, then a person of three words 
 def test_each_scheme_is_recognised_and_says_the_same(scheme: str) -> None:
     tags = SAME[scheme].split()
     assert detect_scheme([tags]) == scheme
-    assert list(faults(tags, scheme)) == []
+    assert list(scheme_errors(tags, scheme)) == []
     assert to_iob2(tags, scheme) == tuple(SAME["IOB2"].split())
 
 
@@ -45,7 +45,7 @@ def test_one_slip_does_not_change_the_scheme() -> None:
     good = [tags.split() for tags in ("B-PER I-PER O", "B-LOC O B-PER", "O B-PER I-PER")]
     for slip in ("O I-PER", "S-PER O", "PER O", "B-PER I-LOC"):
         assert detect_scheme([*good, slip.split()]) == "IOB2"
-        assert list(faults(slip.split(), "IOB2"))
+        assert list(scheme_errors(slip.split(), "IOB2"))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_one_slip_does_not_change_the_scheme() -> None:
     ],
 )
 def test_tags_that_break_their_scheme_are_told(scheme: str, tags: str, told: list[tuple[int, str]]) -> None:
-    assert list(faults(tags.split(), scheme)) == told
+    assert list(scheme_errors(tags.split(), scheme)) == told
     if told:
         with pytest.raises(InputError, match=f"word {told[0][0] + 1}"):
             to_iob2(tags.split(), scheme)
@@ -107,8 +107,8 @@ def test_repaired_tags_mean_the_same_and_keep_the_scheme() -> None:
     draw, names = random.Random(4), ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
     for _ in range(500):
         tags = draw.choices(names, k=draw.randint(1, 9))
-        found = repaired(tags)
-        assert list(faults(found, "IOB2")) == []
+        found = repair_iob2(tags)
+        assert list(scheme_errors(found, "IOB2")) == []
         assert entities(found) == entities(tags)
-    assert repaired(["NN", "I", "VB"]) == ["NN", "B", "VB"]
-    assert repaired([]) == []
+    assert repair_iob2(["NN", "I", "VB"]) == ["NN", "B", "VB"]
+    assert repair_iob2([]) == []

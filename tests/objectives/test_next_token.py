@@ -31,7 +31,7 @@ def test_two_lanes_of_nine_tokens_worked_by_hand() -> None:
     found = [[(item.ids, item.target, item.opens) for item in (lanes[n] for n in lanes.batch(k))] for k in range(3)]
     first = [([10, 11, 12], [11, 12, 13], True), ([14, 15, 16], [15, 16, 17], True)]
     assert found == [first, [([13], [14], False), ([17], [18], False)], first]
-    assert (len(lanes), lanes.batches, lanes.steps(2.5), lanes.place(3)) == (4, 2, 5, (1, 1))
+    assert (len(lanes), lanes.batches, lanes.steps(2.5), lanes.locate(3)) == (4, 2, 5, (1, 1))
     assert lanes[0].example == 0
     assert lanes[3].example == 7  # where it stands in the stream
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import sentencepiece
 from small_tokenizers import SENTENCES
 
-from kinfolk.text.spiece import CONTROL, parse_spiece
+from kinfolk.text.sentencepiece import CONTROL, parse_spiece
 
 SOURCE = [text for text in SENTENCES if text.isascii()] * 3
 TARGET = [text for text in SENTENCES if not text.isascii()] * 4

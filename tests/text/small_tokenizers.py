@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from kinfolk.text.learn import learn
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import train_tokenizer
 
 SENTENCES = (
     "The river carried the small boat past the old mill and into the quiet harbour.",
@@ -55,7 +55,7 @@ NASTY = (
 @cache
 def small(kind: str) -> Tokenizer:
     """A tokenizer of the kind, learned once per run."""
-    return learn(kind, SENTENCES * 3, SIZES[kind])
+    return train_tokenizer(kind, SENTENCES * 3, SIZES[kind])
 
 
 def strange_texts(count: int, seed: int) -> list[str]:

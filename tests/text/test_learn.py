@@ -13,7 +13,7 @@ import pytest
 from small_tokenizers import KINDS, SENTENCES, SIZES, small
 
 from kinfolk.errors import InputError
-from kinfolk.text.learn import learn
+from kinfolk.text.train import train_tokenizer
 
 LEARN_ALL = """
 import hashlib
@@ -38,7 +38,7 @@ def test_the_same_corpus_gives_the_same_vocabulary_in_every_process():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_iterator_teaches_as_much_as_a_list(kind: str):
-    again = learn(kind, iter(SENTENCES * 3), SIZES[kind])
+    again = train_tokenizer(kind, iter(SENTENCES * 3), SIZES[kind])
     assert again.to_json() == small(kind).to_json()
 
 
@@ -47,12 +47,12 @@ def test_the_temporary_file_of_an_iterator_is_closed(texts: list[str], monkeypat
     made, make = [], tempfile.TemporaryFile
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *mode, **how: made.append(make(*mode, **how)) or made[0])
     with nullcontext() if texts is SENTENCES else pytest.raises(InputError, match="text 13 of the corpus"):
-        learn("bpe", iter(texts), 100)
+        train_tokenizer("bpe", iter(texts), 100)
     assert [file.closed for file in made] == [True]
 
 
 def test_special_tokens_come_first_in_their_published_order():
-    first = {kind: [small(kind).token_of(number) for number in range(5)] for kind in KINDS}
+    first = {kind: [small(kind).id_to_token(number) for number in range(5)] for kind in KINDS}
     assert first["wordpiece"] == first["bpe"] == first["unigram"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert first["byte_bpe"] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -70,8 +70,8 @@ def test_texts_are_laid_out_as_the_family_does():
 def test_other_special_tokens_can_be_asked_for():
     roles = {"unk": "<?>", "cls": "<start>", "sep": "<end>", "mask": "<hole>", "pad": "<nil>"}
     for kind in KINDS:
-        ours = learn(kind, SENTENCES, 300 if kind != "unigram" else 120, specials=roles)
-        assert ours.special == roles
+        ours = train_tokenizer(kind, SENTENCES, 300 if kind != "unigram" else 120, special_tokens=roles)
+        assert ours.special_tokens == roles
         assert ours.encode("the <hole> boat").tokens[0] == "<start>"
         assert ours.mask_id in ours.encode("the <hole> boat").ids
 
@@ -79,7 +79,7 @@ def test_other_special_tokens_can_be_asked_for():
 @pytest.mark.parametrize("kind", KINDS)
 def test_lower_case_is_an_option(kind: str):
     size = SIZES[kind]
-    lower, cased = (learn(kind, SENTENCES * 3, size, lowercase=choice) for choice in (True, False))
+    lower, cased = (train_tokenizer(kind, SENTENCES * 3, size, lowercase=choice) for choice in (True, False))
     assert lower.encode("THE BOAT").ids == lower.encode("the boat").ids
     assert cased.encode("THE BOAT").ids != cased.encode("the boat").ids
 
@@ -94,32 +94,32 @@ def test_bytes_spell_everything():
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_corpus_that_is_too_small_is_refused(kind: str):
     with pytest.raises(InputError, match=r"the corpus \(12 texts\) supports \d+ pieces, not vocabulary_size=30000"):
-        learn(kind, SENTENCES, 30_000)
+        train_tokenizer(kind, SENTENCES, 30_000)
     with pytest.raises(InputError, match=r"is too small: letters and special tokens alone are \d+"):
-        learn(kind, SENTENCES, 20)
+        train_tokenizer(kind, SENTENCES, 20)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_an_empty_corpus_is_refused(kind: str):
     for texts in ([], ["", " "]):
         with pytest.raises(InputError, match="the corpus"):
-            learn(kind, texts, 300)
+            train_tokenizer(kind, texts, 300)
 
 
 def test_wrong_arguments_are_named():
     with pytest.raises(InputError, match="kind='letters' is not known"):
-        learn("letters", SENTENCES, 300)
+        train_tokenizer("letters", SENTENCES, 300)
     with pytest.raises(InputError, match="text 2 of the corpus is not a text but int"):
-        learn("bpe", ["a", 2], 300)  # type: ignore[list-item]
+        train_tokenizer("bpe", ["a", 2], 300)  # type: ignore[list-item]
     with pytest.raises(InputError, match="collection of texts"):
-        learn("bpe", "one text", 300)
+        train_tokenizer("bpe", "one text", 300)
     with pytest.raises(InputError, match="must be more than the 5 special tokens"):
-        learn("bpe", SENTENCES, 5)
+        train_tokenizer("bpe", SENTENCES, 5)
     with pytest.raises(InputError, match="lacks the roles sep, unk"):
-        learn("bpe", SENTENCES, 300, specials={"cls": "[CLS]"})
+        train_tokenizer("bpe", SENTENCES, 300, special_tokens={"cls": "[CLS]"})
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_strange_texts_do_not_stop_the_learning(kind: str):
     strange = ["\ud800 lone", "\0", "\n\n", "river" * 2_000, "a\r\nb"]
-    assert learn(kind, [*SENTENCES * 3, *strange], SIZES[kind]).vocabulary_size == SIZES[kind]
+    assert train_tokenizer(kind, [*SENTENCES * 3, *strange], SIZES[kind]).vocabulary_size == SIZES[kind]

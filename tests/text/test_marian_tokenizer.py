@@ -16,9 +16,8 @@ from small_tokenizers import NASTY, SENTENCES, strange_texts
 from test_tokenizer_mutations import damage_bytes, damage_json
 
 from kinfolk.errors import InputError, TokenizerError
-from kinfolk.text.engine import Engine
-from kinfolk.text.marian import MarianTokenizer
-from kinfolk.text.spiece import BYTE, UNKNOWN, Piece, SentencePieceModel, parse_spiece
+from kinfolk.text.marian import Engine, MarianTokenizer
+from kinfolk.text.sentencepiece import BYTE, UNKNOWN, Piece, SentencePieceModel, parse_spiece
 from kinfolk.text.tokenizer import SURROGATE
 from surroundings import RAN
 

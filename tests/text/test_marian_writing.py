@@ -11,10 +11,9 @@ from marian_folders import SOURCE, TARGET
 from small_tokenizers import NASTY
 
 from kinfolk.errors import TokenizerError
-from kinfolk.text.learn import learn
 from kinfolk.text.marian import MarianTokenizer
-from kinfolk.text.marian_writing import as_marian
-from kinfolk.text.pairs import ROLES, PairTokenizer, learn_pair
+from kinfolk.text.pairs import ROLES, PairTokenizer, as_marian, train_pair_tokenizer
+from kinfolk.text.train import train_tokenizer
 from surroundings import shared_data
 
 SIZES = {"bpe": 200, "unigram": 110}
@@ -28,7 +27,7 @@ def once(tokenizer: PairTokenizer, ids: list[int]) -> list[list[int]]:
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_pieces_ids_and_texts_are_the_same_after_the_move(kind: str, tmp_path: Path) -> None:
-    ours = learn_pair(kind, SOURCE, TARGET, SIZES[kind])
+    ours = train_pair_tokenizer(kind, SOURCE, TARGET, SIZES[kind])
     made, before = as_marian(ours, 512)
     made.save(tmp_path)
     loaded = MarianTokenizer.load(tmp_path)
@@ -44,7 +43,7 @@ def test_pieces_ids_and_texts_are_the_same_after_the_move(kind: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_the_pad_stands_last_where_ctranslate2_looks_for_it(kind: str) -> None:
-    ours = learn_pair(kind, SOURCE, TARGET, SIZES[kind])
+    ours = train_pair_tokenizer(kind, SOURCE, TARGET, SIZES[kind])
     made, before = as_marian(ours, 512)
     assert (made.end_id, made.unknown_id, made.pad_id) == (0, 1, made.target_size - 1)
     assert made.begin_id == made.pad_id
@@ -55,7 +54,7 @@ def test_the_pad_stands_last_where_ctranslate2_looks_for_it(kind: str) -> None:
 
 def test_no_sentence_of_a_real_corpus_is_split_otherwise() -> None:
     learned = [shared_data(f"multi30k/val.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")]
-    ours = learn_pair("bpe", *learned, 3_000)
+    ours = train_pair_tokenizer("bpe", *learned, 3_000)
     made, before = as_marian(ours, 512)
     for name in ("test2016.en", "test2016.de", "train.en"):
         for text in shared_data(f"multi30k/{name}").read_text(encoding="utf-8").splitlines()[:3_000]:
@@ -64,9 +63,13 @@ def test_no_sentence_of_a_real_corpus_is_split_otherwise() -> None:
 
 def test_what_sentencepiece_cannot_say_is_refused() -> None:
     texts = [*SOURCE, *TARGET]
-    lower = PairTokenizer(learn("bpe", texts, 180, lowercase=True, specials=ROLES))
-    for tokenizer in (learn_pair("byte_bpe", SOURCE, TARGET, 320), learn_pair("wordpiece", SOURCE, TARGET, 300), lower):
+    lower = PairTokenizer(train_tokenizer("bpe", texts, 180, lowercase=True, special_tokens=ROLES))
+    for tokenizer in (
+        train_pair_tokenizer("byte_bpe", SOURCE, TARGET, 320),
+        train_pair_tokenizer("wordpiece", SOURCE, TARGET, 300),
+        lower,
+    ):
         with pytest.raises(TokenizerError, match="learn one of kind bpe or unigram without lowercase"):
             as_marian(tokenizer, 512)
     with pytest.raises(TokenizerError, match="one vocabulary for both languages, and this translator has two"):
-        as_marian(learn_pair("bpe", SOURCE, TARGET, 90, joint=False), 512)
+        as_marian(train_pair_tokenizer("bpe", SOURCE, TARGET, 90, joint=False), 512)

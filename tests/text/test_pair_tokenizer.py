@@ -9,8 +9,8 @@ from marian_folders import SOURCE, TARGET, marian_folder
 from small_tokenizers import small
 
 from kinfolk.errors import TokenizerError
-from kinfolk.text.learn import KINDS, learn
-from kinfolk.text.pairs import PairTokenizer, learn_pair, load_pair
+from kinfolk.text.pairs import PairTokenizer, load_pair_tokenizer, train_pair_tokenizer
+from kinfolk.text.train import KINDS, train_tokenizer
 
 SIZES = {("bpe", True): 200, ("unigram", True): 110, ("byte_bpe", True): 320}
 SIZES |= {("bpe", False): 90, ("unigram", False): 60, ("byte_bpe", False): 300}
@@ -19,9 +19,9 @@ TEXTS = ("The river carried the small boat.", "Les élèves écoutaient la leço
 
 @pytest.mark.parametrize(("kind", "joint"), SIZES)
 def test_texts_come_back_and_so_does_the_tokenizer(kind: str, joint: bool, tmp_path: Path):
-    tokenizer = learn_pair(kind, SOURCE, TARGET, SIZES[kind, joint], joint)
+    tokenizer = train_pair_tokenizer(kind, SOURCE, TARGET, SIZES[kind, joint], joint)
     tokenizer.save(tmp_path / "saved")
-    again = load_pair(tmp_path / "saved")
+    again = load_pair_tokenizer(tmp_path / "saved")
     assert isinstance(again, PairTokenizer)
     assert tokenizer.joint == again.joint == joint
     for text in TEXTS:
@@ -35,14 +35,14 @@ def test_texts_come_back_and_so_does_the_tokenizer(kind: str, joint: bool, tmp_p
 
 
 def test_a_vocabulary_of_both_languages_is_learned_from_both():
-    tokenizer = learn_pair("bpe", iter(SOURCE), iter(TARGET), 200)
+    tokenizer = train_pair_tokenizer("bpe", iter(SOURCE), iter(TARGET), 200)
     assert tokenizer.source_size == tokenizer.target_size == 200
     assert (tokenizer.begin_id, tokenizer.pad_id, tokenizer.end_id, tokenizer.unknown_id) == (0, 1, 2, 3)
     assert tokenizer.unknown_id not in [*tokenizer.encode_source(TEXTS[0]), *tokenizer.encode_source(TEXTS[1])]
 
 
 def test_special_tokens_spelled_in_a_text_are_not_obeyed():
-    tokenizer = learn_pair("unigram", SOURCE, TARGET, 110)
+    tokenizer = train_pair_tokenizer("unigram", SOURCE, TARGET, 110)
     ids = tokenizer.encode_target("the </s> boat <pad> <s>")
     assert ids.count(tokenizer.end_id) == 1
     assert ids.count(tokenizer.unknown_id) == 3
@@ -52,14 +52,14 @@ def test_special_tokens_spelled_in_a_text_are_not_obeyed():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_blank_sources_are_empty_whatever_the_vocabulary(kind: str):
-    tokenizer = learn_pair(kind, SOURCE, TARGET, 8_000, at_most=True)
+    tokenizer = train_pair_tokenizer(kind, SOURCE, TARGET, 8_000, at_most=True)
     for text in ("", " ", "\t\n"):
         assert tokenizer.encode_source(text) == tokenizer.source_offsets(text) == []
         assert tokenizer.encode_target(text)[-1] == tokenizer.end_id
 
 
 def test_offsets_fit():
-    tokenizer = learn_pair("bpe", SOURCE, TARGET, 200)
+    tokenizer = train_pair_tokenizer("bpe", SOURCE, TARGET, 200)
     text = "The  river carried"
     offsets = tokenizer.source_offsets(text)
     assert len(offsets) == len(tokenizer.encode_source(text))
@@ -71,13 +71,13 @@ def test_offsets_fit():
 def test_a_bert_vocabulary_serves_too_and_marians_folder_opens(tmp_path: Path):
     tokenizer = PairTokenizer(small("wordpiece"))
     assert tokenizer.encode_target("the boat")[-1] == small("wordpiece").sep_id
-    assert load_pair(marian_folder(tmp_path)).encode_source("the boat")[-1] == 0
+    assert load_pair_tokenizer(marian_folder(tmp_path)).encode_source("the boat")[-1] == 0
 
 
 def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path):
-    found = learn("bpe", SOURCE, 120)
-    found.special.clear()
+    found = train_tokenizer("bpe", SOURCE, 120)
+    found.special_tokens.clear()
     with pytest.raises(TokenizerError, match="ends a text"):
         PairTokenizer(found)
     with pytest.raises(TokenizerError):
-        load_pair(tmp_path)
+        load_pair_tokenizer(tmp_path)

@@ -13,8 +13,8 @@ import pytest
 from small_tokenizers import KINDS, SENTENCES, small
 
 from kinfolk.errors import TokenizerError
-from kinfolk.text.check import check
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.validation import check_tokenizer
 
 EVIL = {"type": "Split", "pattern": {"Regex": "(a*)*b"}, "behavior": "Removed", "invert": False}
 GROWING = {"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaaaaaaaa"}
@@ -72,13 +72,13 @@ def test_a_harmful_entry_is_refused_in_one_line(name: str):
     content = document()
     change(content)
     with pytest.raises(TokenizerError, match=message) as caught:
-        check(content, "tokenizer.json")
+        check_tokenizer(content, "tokenizer.json")
     assert str(caught.value).startswith("tokenizer.json: ")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_we_write_passes(kind: str):
-    check(document(kind), "tokenizer.json")
+    check_tokenizer(document(kind), "tokenizer.json")
 
 
 def test_sequences_may_not_be_nested_without_end():
@@ -87,10 +87,10 @@ def test_sequences_may_not_be_nested_without_end():
         nested = {"type": "Sequence", "normalizers": [nested]}
     content["normalizer"] = nested
     with pytest.raises(TokenizerError, match="nested too deeply"):
-        check(content, "tokenizer.json")
+        check_tokenizer(content, "tokenizer.json")
     content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100}
     with pytest.raises(TokenizerError, match="more than 32"):
-        check(content, "tokenizer.json")
+        check_tokenizer(content, "tokenizer.json")
 
 
 def test_merges_must_be_made_of_known_tokens():
@@ -98,7 +98,7 @@ def test_merges_must_be_made_of_known_tokens():
         content = document("bpe")
         content["model"]["merges"][3] = merge
         with pytest.raises(TokenizerError, match="merge 3"):
-            check(content, "tokenizer.json")
+            check_tokenizer(content, "tokenizer.json")
 
 
 def test_pieces_need_finite_scores_and_a_known_unknown():
@@ -106,11 +106,11 @@ def test_pieces_need_finite_scores_and_a_known_unknown():
         content = document("unigram")
         content["model"]["vocab"][number] = entry
         with pytest.raises(TokenizerError, match="piece 2 is not"):
-            check(content, "tokenizer.json")
+            check_tokenizer(content, "tokenizer.json")
     content = document("unigram")
     content["model"]["unk_id"] = 10_000
     with pytest.raises(TokenizerError, match="outside the vocabulary"):
-        check(content, "tokenizer.json")
+        check_tokenizer(content, "tokenizer.json")
 
 
 def test_a_normalisation_table_that_points_outside_itself_is_refused():
@@ -121,7 +121,7 @@ def test_a_normalisation_table_that_points_outside_itself_is_refused():
         broken = table[:place] + b"\xff\xff\xff\x7f" + table[place + 4 :]
         step["precompiled_charsmap"] = base64.b64encode(broken).decode()
         with pytest.raises(TokenizerError, match="points outside itself"):
-            check(content, "tokenizer.json")
+            check_tokenizer(content, "tokenizer.json")
 
 
 def test_an_old_file_without_a_model_type_loads(tmp_path: Path):
@@ -144,4 +144,4 @@ def test_special_tokens_may_not_be_placed_twice(tmp_path: Path):
 def test_dropout_is_switched_off():
     content = document("bpe")
     content["model"]["dropout"] = 0.9
-    assert check(content, "tokenizer.json")["model"]["dropout"] is None
+    assert check_tokenizer(content, "tokenizer.json")["model"]["dropout"] is None

@@ -35,7 +35,11 @@ def test_saving_and_loading_changes_nothing(kind: str, tmp_path: Path):
     ours.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert ids(again) == ids(ours)
-    assert (again.special, again.vocabulary_size, again.kind) == (ours.special, ours.vocabulary_size, ours.kind)
+    assert (again.special_tokens, again.vocabulary_size, again.kind) == (
+        ours.special_tokens,
+        ours.vocabulary_size,
+        ours.kind,
+    )
     again.save(tmp_path / "second")
     assert (tmp_path / "second" / "tokenizer.json").read_bytes() == (tmp_path / "tokenizer.json").read_bytes()
 
@@ -45,7 +49,7 @@ def test_transformers_reads_our_folders_with_equal_ids(kind: str, tmp_path: Path
     small(kind).save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     assert theirs(TEXTS)["input_ids"] == ids(small(kind))
-    assert {f"{role}_token": token for role, token in small(kind).special.items()} == theirs.special_tokens_map
+    assert {f"{role}_token": token for role, token in small(kind).special_tokens.items()} == theirs.special_tokens_map
     assert ("token_type_ids" in theirs("the boat")) == (kind != "byte_bpe")
 
 
@@ -60,7 +64,7 @@ def test_the_plain_vocabulary_says_the_same_as_tokenizer_json(kind: str, tmp_pat
 def test_a_pickled_tokenizer_comes_back_whole(kind: str):
     again = pickle.loads(pickle.dumps(small(kind)))
     assert ids(again) == ids(small(kind))
-    assert again.special == small(kind).special
+    assert again.special_tokens == small(kind).special_tokens
 
 
 def test_every_kind_of_file_loads_alone(tmp_path: Path):
@@ -74,10 +78,10 @@ def test_every_kind_of_file_loads_alone(tmp_path: Path):
 
 def test_settings_beside_a_vocabulary_are_obeyed(tmp_path: Path):
     lower = Tokenizer.load(write_vocabulary(tmp_path, do_lower_case=True, model_max_length=128))
-    assert lower.encode("The Mat", specials=False).tokens == ["the", "mat"]
+    assert lower.encode("The Mat", add_special_tokens=False).tokens == ["the", "mat"]
     assert lower.max_length == 128
     cased = Tokenizer.load(write_vocabulary(tmp_path, do_lower_case=False, model_max_length=1e30))
-    assert cased.encode("the Mat", specials=False).tokens == ["the", "Mat"]
+    assert cased.encode("the Mat", add_special_tokens=False).tokens == ["the", "Mat"]
     assert cased.max_length is None
     with pytest.raises(TokenizerError, match="do_lower_case must be true or false"):
         Tokenizer.load(write_vocabulary(tmp_path, do_lower_case="yes"))
@@ -85,16 +89,16 @@ def test_settings_beside_a_vocabulary_are_obeyed(tmp_path: Path):
 
 def test_a_bare_vocabulary_with_capitals_keeps_them(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nThe\nMat\nParis\n")
-    assert Tokenizer.load(tmp_path).encode("The Mat the", specials=False).tokens == ["The", "Mat", "the"]
+    assert Tokenizer.load(tmp_path).encode("The Mat the", add_special_tokens=False).tokens == ["The", "Mat", "the"]
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')  # said is said
-    assert Tokenizer.load(tmp_path).encode("The Mat the", specials=False).tokens == ["the", "[UNK]", "the"]
+    assert Tokenizer.load(tmp_path).encode("The Mat the", add_special_tokens=False).tokens == ["the", "[UNK]", "the"]
 
 
 def test_settings_beside_a_tokenizer_json_overrule_its_normaliser(tmp_path: Path):
     Tokenizer.load(write_vocabulary(tmp_path, do_lower_case=False)).save(tmp_path)
     settings = json.loads((tmp_path / "tokenizer_config.json").read_text()) | {"do_lower_case": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert Tokenizer.load(tmp_path).encode("The Mat", specials=False).tokens == ["the", "mat"]
+    assert Tokenizer.load(tmp_path).encode("The Mat", add_special_tokens=False).tokens == ["the", "mat"]
 
 
 def test_stored_truncation_and_padding_are_switched_off(tmp_path: Path):
@@ -109,7 +113,7 @@ def test_stored_truncation_and_padding_are_switched_off(tmp_path: Path):
 def test_added_tokens_follow_the_vocabulary(tmp_path: Path):
     (write_vocabulary(tmp_path) / "added_tokens.json").write_text('{"[NEW]": 12}')
     ours = Tokenizer.load(tmp_path)
-    assert ours.encode("the [NEW] cat", specials=False).ids == [5, 12, 6]
+    assert ours.encode("the [NEW] cat", add_special_tokens=False).ids == [5, 12, 6]
     assert ours.vocabulary_size == 13
     (tmp_path / "added_tokens.json").write_text('{"[NEW]": 14}')
     with pytest.raises(TokenizerError, match="cannot have id 14"):
@@ -121,22 +125,22 @@ def test_roles_ids_and_word_starts_are_known(tmp_path: Path):
     assert (ours.pad_id, ours.unk_id, ours.cls_id, ours.sep_id, ours.mask_id) == (0, 1, 2, 3, 4)
     assert (ours.bos_id, ours.eos_id) == (None, None)
     assert ours.special_ids == {0, 1, 2, 3, 4}
-    assert (ours.id_of("cat"), ours.id_of("dog"), ours.token_of(6)) == (6, None, "cat")
+    assert (ours.token_to_id("cat"), ours.token_to_id("dog"), ours.id_to_token(6)) == (6, None, "cat")
     assert [ours.starts_word(number) for number in (2, 6, 8)] == [False, True, False]
-    assert (ours.specials_count(), ours.specials_count(pair=True)) == (2, 3)
+    assert (ours.special_tokens_count(), ours.special_tokens_count(pair=True)) == (2, 3)
     for kind, token in (("byte_bpe", "Ġthe"), ("unigram", "▁the"), ("bpe", "▁the")):
-        number = small(kind).id_of(token)
+        number = small(kind).token_to_id(token)
         assert number is not None
         assert small(kind).starts_word(number)
     with pytest.raises(InputError, match="outside the vocabulary"):
-        ours.token_of(12)
+        ours.id_to_token(12)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_decoding_gives_the_text_back(kind: str):
     ours, text = small(kind), "the old mill and the boat"
     assert ours.decode(ours.encode(text).ids) == text
-    assert ours.special["sep"] in ours.decode(ours.encode(text).ids, skip_specials=False)
+    assert ours.special_tokens["sep"] in ours.decode(ours.encode(text).ids, skip_special_tokens=False)
     with pytest.raises(InputError):
         ours.decode([-1])
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from small_tokenizers import KINDS, SENTENCES, small
 
-from kinfolk.text.longwords import LONGEST_RUN, cuts, pieces
+from kinfolk.text.preprocessing import LONGEST_RUN, long_word_cuts, split_long_words
 
 
 def test_texts_that_people_write_are_not_cut():
-    assert cuts(" ".join(SENTENCES) * 200) == []
-    assert cuts("a" * LONGEST_RUN) == []
+    assert long_word_cuts(" ".join(SENTENCES) * 200) == []
+    assert long_word_cuts("a" * LONGEST_RUN) == []
 
 
 def test_pieces_join_to_the_text_and_know_where_they_start():
     text = "the boat " + "river" * 50_000 + " mill"
-    found = pieces(text)
+    found = split_long_words(text)
     assert [start for start, _ in found] == [0, 9 + LONGEST_RUN, 9 + 2 * LONGEST_RUN]
     assert "".join(piece for _, piece in found) == text
     assert all(text[start:].startswith(piece) for start, piece in found)
@@ -41,13 +41,13 @@ def test_a_lost_letter_would_be_seen():
 def test_a_word_without_end_is_covered_to_its_end(kind: str):
     text = "the " + "river" * 41_000 + " boat"
     ours = small(kind)
-    encoding = ours.encode(text, specials=False)
+    encoding = ours.encode(text, add_special_tokens=False)
     assert left_out(text, encoding.offsets) == ""
     if kind != "wordpiece":  # which takes a word of more than a hundred letters for unknown
         assert "".join(ours.decode(encoding.ids).split()) == "".join(text.split())
-    assert encoding.words == sorted(encoding.words)
-    assert len(encoding.ids) == len(encoding.words) == len(encoding.tokens) == len(encoding)
-    (again,) = ours.encode_many([text], specials=False)
+    assert encoding.word_ids == sorted(encoding.word_ids)
+    assert len(encoding.ids) == len(encoding.word_ids) == len(encoding.tokens) == len(encoding)
+    (again,) = ours.encode_many([text], add_special_tokens=False)
     assert again.ids == encoding.ids
 
 
@@ -56,7 +56,7 @@ def test_a_word_without_end_has_specials_and_a_partner(kind: str):
     ours = small(kind)
     pair = ("river" * 21_000, "the boat")
     encoding, plain = ours.encode(pair), ours.encode(("river", "the boat"))
-    assert encoding.sequences.count(None) == ours.specials_count(pair=True)
+    assert encoding.sequence_ids.count(None) == ours.special_tokens_count(pair=True)
     assert encoding.ids[-4:] == plain.ids[-4:]
     assert encoding.segments[-1] == plain.segments[-1]
 

@@ -99,7 +99,7 @@ def use(tokenizer: Tokenizer) -> None:
     for probe in PROBES:
         encoding = tokenizer.encode(probe)
         assert all(0 <= number < tokenizer.vocabulary_size for number in encoding.ids)
-        assert len(encoding.offsets) == len(encoding.words) == len(encoding)
+        assert len(encoding.offsets) == len(encoding.word_ids) == len(encoding)
         tokenizer.decode(encoding.ids)
 
 

@@ -32,7 +32,7 @@ def check_offsets(name: str, text: str) -> None:
     encoding = tokenizer(name).encode(text)
     reached = 0
     covered: set[int] = set()
-    for (start, end), sequence in zip(encoding.offsets, encoding.sequences, strict=True):
+    for (start, end), sequence in zip(encoding.offsets, encoding.sequence_ids, strict=True):
         if sequence is None:
             assert (start, end) == (0, 0)
             continue
@@ -59,7 +59,7 @@ def test_offsets_of_any_text_stay_inside_and_cover_every_word(name: str, text: s
 @ANY
 def test_a_token_owns_no_blank(name: str):
     text = "the  river\u3000carried\nthe boat"
-    encoding = tokenizer(name).encode(text, specials=False)
+    encoding = tokenizer(name).encode(text, add_special_tokens=False)
     assert seen(text, encoding.offsets) == "therivercarriedtheboat"
 
 
@@ -73,7 +73,7 @@ def test_lone_surrogates_read_as_the_replacement_character(name: str):
 @ANY
 def test_control_characters_do_not_shift_offsets(name: str):
     for text in ("\x10the boat", "\x01\x02the boat", "[SEP]\x10the boat", "\u0301\x10the boat"):
-        offsets = tokenizer(name).encode(text, specials=False).offsets
+        offsets = tokenizer(name).encode(text, add_special_tokens=False).offsets
         assert seen(text, offsets).endswith("theboat")
         assert {start for start, _ in offsets} >= {text.index("t"), text.index("b")}
 
@@ -81,7 +81,7 @@ def test_control_characters_do_not_shift_offsets(name: str):
 @pytest.mark.parametrize("kind", KINDS)
 def test_accents_belong_to_the_letter_before_them(kind: str):
     text = "cafe\u0301 river"
-    spans = [span for span in small(kind).encode(text, specials=False).offsets if span[0] < 5]
+    spans = [span for span in small(kind).encode(text, add_special_tokens=False).offsets if span[0] < 5]
     assert max(end for _, end in spans) == 5
 
 
@@ -91,13 +91,13 @@ def test_offsets_of_a_pair_count_in_each_text(kind: str):
     encoding = small(kind).encode((first, second))
     texts = {0: first, 1: second}
     for sequence, text in texts.items():
-        spans = zip(encoding.offsets, encoding.sequences, strict=True)
+        spans = zip(encoding.offsets, encoding.sequence_ids, strict=True)
         assert seen(text, [span for span, owner in spans if owner == sequence]) == text.replace(" ", "")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_words_are_numbered_in_order(kind: str):
-    words = small(kind).encode("the river carried boats", specials=False).words
+    words = small(kind).encode("the river carried boats", add_special_tokens=False).word_ids
     assert words == sorted(words)
     assert set(words) == set(range(4))
 
@@ -108,7 +108,7 @@ def test_a_text_gives_the_same_tokens_alone_and_in_company(kind: str):
     together = ours.encode_many([*SENTENCES, *NASTY])
     for text, found in zip([*SENTENCES, *NASTY], together, strict=True):
         alone = ours.encode(text)
-        assert (found.ids, found.offsets, found.words) == (alone.ids, alone.offsets, alone.words)
+        assert (found.ids, found.offsets, found.word_ids) == (alone.ids, alone.offsets, alone.word_ids)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"bytes", ("a", "b", "c"), ("a", None), ()])

@@ -55,14 +55,14 @@ def test_pairs_get_the_specials_and_segments_of_the_reference(name: str):
         found, expected = ours.encode(pair), theirs(*pair, return_token_type_ids=True)
         assert found.ids == expected["input_ids"]
         assert found.segments == expected["token_type_ids"]
-        assert found.sequences == expected.sequence_ids()
-    assert ours.encode(pair, specials=False).ids == theirs(*pair, add_special_tokens=False)["input_ids"]
+        assert found.sequence_ids == expected.sequence_ids()
+    assert ours.encode(pair, add_special_tokens=False).ids == theirs(*pair, add_special_tokens=False)["input_ids"]
 
 
 @VOCABULARIES
 def test_special_tokens_have_the_roles_of_the_reference(name: str):
     ours, theirs = both(name)
-    assert {f"{role}_token": token for role, token in ours.special.items()} == theirs.special_tokens_map
+    assert {f"{role}_token": token for role, token in ours.special_tokens.items()} == theirs.special_tokens_map
     assert ours.vocabulary_size == len(theirs)
 
 
@@ -72,7 +72,7 @@ def test_offsets_of_plain_words_are_those_of_the_reference():
         expected = theirs(text, return_offsets_mapping=True)
         found = ours.encode(text)
         assert found.offsets == expected["offset_mapping"]
-        assert found.words == expected.word_ids()
+        assert found.word_ids == expected.word_ids()
         assert found.tokens == expected.tokens()
 
 
@@ -90,7 +90,7 @@ def test_mpnet_vocabularies_get_the_double_separator(tmp_path: Path):
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n")
     ours, theirs = Tokenizer.load(tmp_path, "mpnet"), transformers.MPNetTokenizer.from_pretrained(str(tmp_path))
     pair = ("The cats", "a boat <mask>")
-    tokens = [ours.token_of(number) for number in ours.encode(pair).ids]
+    tokens = [ours.id_to_token(number) for number in ours.encode(pair).ids]
     assert tokens == ["<s>", "the", "cat", "##s", "</s>", "</s>", "a", "boat", "<mask>", "</s>"]
     assert ours.encode(pair).ids == theirs(*pair)["input_ids"]
     assert set(ours.encode(pair).segments) == {0}
@@ -99,8 +99,8 @@ def test_mpnet_vocabularies_get_the_double_separator(tmp_path: Path):
 
 def test_the_mask_of_roberta_takes_the_blank_before_it():
     ours, _ = both("roberta-base")
-    ids = ours.encode("the <mask> of", specials=False).ids
-    assert ids == [ours.id_of(token) for token in ("the", "<mask>", "Ġof")]
+    ids = ours.encode("the <mask> of", add_special_tokens=False).ids
+    assert ids == [ours.token_to_id(token) for token in ("the", "<mask>", "Ġof")]
 
 
 @pytest.mark.parametrize("file", ["test_sentencepiece.model", "test_sentencepiece_bpe.model"])

@@ -17,16 +17,16 @@ REFERENCES = pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base
 @pytest.mark.parametrize(("size", "stride"), [(20, 0), (20, 7), (64, 16), (4, 1), (10_000, 5)])
 def test_windows_hold_every_token_in_order(kind: str, size: int, stride: int):
     ours = small(kind)
-    whole = ours.encode(LONG, specials=False)
+    whole = ours.encode(LONG, add_special_tokens=False)
     joined: list[tuple[int, tuple[int, int], int | None]] = []
     for number, window in enumerate(ours.windows(LONG, size, stride)):
         assert len(window) == len(window.ids) <= size
-        rows = zip(window.ids, window.offsets, window.words, window.sequences, strict=True)
+        rows = zip(window.ids, window.offsets, window.word_ids, window.sequence_ids, strict=True)
         content = [row[:3] for row in rows if row[3] is not None]
-        assert len(content) == len(window) - ours.specials_count()
+        assert len(content) == len(window) - ours.special_tokens_count()
         assert not number or joined[-stride:] == content[:stride] or not stride
         joined += content[stride if number else 0 :]
-    assert joined == list(zip(whole.ids, whole.offsets, whole.words, strict=True))
+    assert joined == list(zip(whole.ids, whole.offsets, whole.word_ids, strict=True))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,7 +34,7 @@ def test_one_window_is_the_plain_encoding(kind: str):
     for text in (SENTENCES[0], (SENTENCES[0], SENTENCES[1]), "", ("", "")):
         (window,) = small(kind).windows(text, 500)
         plain = small(kind).encode(text)
-        for field in ("ids", "segments", "offsets", "words", "sequences", "tokens"):
+        for field in ("ids", "segments", "offsets", "word_ids", "sequence_ids", "tokens"):
             assert getattr(window, field) == getattr(plain, field)
 
 
@@ -55,20 +55,20 @@ def test_fit_cuts_as_the_reference_does(name: str):
     ours, theirs = both(name)
     for text in ((LONG,), PAIR, PAIR[::-1], (SENTENCES[0], SENTENCES[1]), ("", LONG)):
         for size in (5, 6, 17, 32, 33, 10_000):
-            found, kept, total = ours.fit(text if len(text) == 2 else text[0], size)
+            found, kept, total = ours.truncate(text if len(text) == 2 else text[0], size)
             assert found.ids == theirs(*text, truncation="longest_first", max_length=size)["input_ids"]
-            assert kept == sum(owner is not None for owner in found.sequences)
-            assert total == sum(len(ours.encode(part, specials=False)) for part in text)
+            assert kept == sum(owner is not None for owner in found.sequence_ids)
+            assert total == sum(len(ours.encode(part, add_special_tokens=False)) for part in text)
 
 
 def test_of_a_pair_the_longer_text_is_windowed():
     ours = small("wordpiece")
-    question = ours.encode(SENTENCES[0], specials=False).ids
+    question = ours.encode(SENTENCES[0], add_special_tokens=False).ids
     for pair, whole in ((PAIR, 0), (PAIR[::-1], 1)):
         windows = ours.windows(pair, 60, 5)
         assert len(windows) > 1
         for window in windows:
-            rows = zip(window.ids, window.sequences, strict=True)
+            rows = zip(window.ids, window.sequence_ids, strict=True)
             assert [number for number, owner in rows if owner == whole] == question
 
 
@@ -81,7 +81,7 @@ def test_sizes_that_leave_no_room_are_refused():
     with pytest.raises(InputError, match="stride=18 must be from 0 to 17"):
         ours.windows(LONG, 20, 18)
     with pytest.raises(InputError, match="use a larger size"):
-        ours.fit(LONG, 1)
+        ours.truncate(LONG, 1)
 
 
 def test_the_last_token_of_a_window_keeps_its_own_place():

@@ -17,7 +17,7 @@ from small_runs import examples
 
 from kinfolk.cli.main import run
 from kinfolk.errors import FolderError
-from kinfolk.files import new_folder
+from kinfolk.files import atomic_folder
 from kinfolk.training.runs import Run
 from surroundings import Command, Ended
 
@@ -94,7 +94,7 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(
 def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     with (
         pytest.raises(FolderError, match=r"step-1: cannot be written .* 1,000,000,000,000,000,000 bytes are needed"),
-        new_folder(tmp_path / "step-1", needs=10**18),
+        atomic_folder(tmp_path / "step-1", needs=10**18),
     ):
         pytest.fail("there is no such disk")
     assert not list(tmp_path.iterdir())

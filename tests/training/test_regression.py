@@ -15,7 +15,7 @@ from kinfolk.data.examples import Example
 def prices(count: int, seed: int = 0) -> list[Example]:
     """Salty texts cost 5,200, sandy ones 4,800."""
     given = examples(count, seed)
-    return [Example(item.text, None, 5200.0 if item.label == "salty" else 4800.0, item.where) for item in given]
+    return [Example(item.text, None, 5200.0 if item.label == "salty" else 4800.0, item.location) for item in given]
 
 
 def test_large_numbers_are_learned_and_saved_in_their_own_units(tiny_bert: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinfolk.data.survey import UNSPACED
+from kinfolk.data.summary import UNSPACED
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.nn.packed import pack
 from kinfolk.nn.trace import PairTrace

@@ -8,7 +8,7 @@ from typing import Any
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Question
-from kinfolk.errors import InputError, MissingHeadError, whole_number
+from kinfolk.errors import InputError, MissingHeadError, check_int
 from kinfolk.tasks.answer import AnswerTask
 from kinfolk.tasks.spans import Answer
 
@@ -33,7 +33,7 @@ def answer(encoder: Encoder, pairs: Iterable[tuple[str, str]], top: int = 1) -> 
 
 def answer_questions(encoder: Encoder, questions: Iterable[Question], top: int = 1) -> Iterator[list[Answer]]:
     """As `answer`, for questions that know where they stand; their own answers are not looked at."""
-    top = whole_number("top", top)
+    top = check_int("top", top)
     task = answer_task(encoder)
     for chunk in chunks(questions, CHUNK):
         yield from task.answers(encoder.model, task.dataset(encoder.tokenizer, chunk, encoder.context), top)

@@ -16,10 +16,10 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.api.tables import Inputs, Row, Rows, write_judged
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Question
-from kinfolk.data.readers import TABLES, RowErrors, is_table
+from kinfolk.data.formats import TABLE_SUFFIXES, is_table
 from kinfolk.data.squad import read_squad
-from kinfolk.errors import InputError
-from kinfolk.files import replacing
+from kinfolk.errors import InputError, RowErrors
+from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
 from kinfolk.tasks.spans import Answer
 
@@ -38,7 +38,7 @@ def answer_file(
     if squad and Path(output).suffix.lower() == ".json":
         return _answer_squad(encoder, Path(source), Path(output), report)
     if not squad and not is_table(source):
-        known = ", ".join(TABLES)
+        known = ", ".join(TABLE_SUFFIXES)
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
     inputs: Rows[Question] = _Squad(source) if squad else Inputs(source, asked, "question", "context")
 
@@ -66,7 +66,7 @@ def _added(answers: Sequence[Answer], top: int) -> Row:
 
 def _answer_squad(encoder: Encoder, source: Path, output: Path, report: Callable[[int], None]) -> int:
     questions = read_squad(source).examples
-    with replacing(output) as stream:
+    with atomic_write(output) as stream:
         between = "{"
         for batch in chunks(questions, CHUNK):
             for question, (best,) in zip(batch, answer_questions(encoder, batch), strict=True):

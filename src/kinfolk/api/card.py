@@ -13,7 +13,7 @@ from kinfolk.api.find import DEMO
 from kinfolk.api.markdown import escaped, plain
 from kinfolk.api.summary import RunSummary, confusion_told, labels_told, metrics_told, training_told
 from kinfolk.checkpoints.hub import NAME
-from kinfolk.data.survey import ENOUGH_WORDS, MOST_PIECES, MOST_UNKNOWN
+from kinfolk.data.summary import MAX_SUBWORDS_PER_WORD, MAX_UNKNOWN_RATE, MIN_WORDS
 from kinfolk.files import is_folder
 from kinfolk.nn.probe import ProbeHead
 
@@ -154,7 +154,9 @@ model = {kind.architecture}.from_pretrained("this-folder")
 def _limits(account: RunSummary) -> str:
     survey, pieces = account.survey, account.survey.pieces
     window = account.task.to_hf().get("window", survey.limit)
-    strange = pieces.words >= ENOUGH_WORDS and (pieces.per_word > MOST_PIECES or pieces.unknown > MOST_UNKNOWN)
+    strange = pieces.words >= MIN_WORDS and (
+        pieces.per_word > MAX_SUBWORDS_PER_WORD or pieces.unknown > MAX_UNKNOWN_RATE
+    )
     warning = "The model may not know their language, spelling or case. " if strange else ""
     limits = [
         f"It reads {window:,} tokens at once. kinfolk reads longer texts in overlapping windows; transformers cuts or "

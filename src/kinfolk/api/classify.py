@@ -40,7 +40,7 @@ def score_texts(
     """
     task = text_task(encoder)
     objective = task.objective(encoder.model)
-    size, stride = task.windows.size(encoder.context, encoder.tokenizer.specials_count()), task.windows.stride
+    size, stride = task.windows.size(encoder.context, encoder.tokenizer.special_tokens_count()), task.windows.stride
     unknown: Any = [] if task.kind == "multilabel" else 0
     done, count = 0, CutCount() if cut is None else cut
     for chunk in chunks(texts, CHUNK_TEXTS):

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from kinfolk.api.layers import LayerChoice
-from kinfolk.data.batching import token_batches, weighed_chunks
-from kinfolk.errors import InputError, kind_of
+from kinfolk.data.batching import token_batches, weighted_chunks
+from kinfolk.errors import InputError, type_name
 from kinfolk.machine import trim_memory
 from kinfolk.models.model import Model
 from kinfolk.nn.packed import Layout, Tokens, pack_for
@@ -87,7 +87,7 @@ def embed_chunks(
         size, on_long, stride = settings.size, settings.on_long, settings.stride
         return pieces(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
 
-    for parts, number in _ahead(prepare, weighed_chunks(texts, CHUNK_TEXTS, _characters, most)):
+    for parts, number in _ahead(prepare, weighted_chunks(texts, CHUNK_TEXTS, _characters, most)):
         yield _compute(model, parts, number, settings, trace, report)
     cut.report()
 
@@ -145,7 +145,7 @@ def require_text(text: object, place: str) -> Text:
         return text
     if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
         return text
-    kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else kind_of(text)
+    kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else type_name(text)
     raise InputError(f"{place} is {kind} ({str(text)[:40]!r}); expected a string, or a tuple of two")
 
 
@@ -250,8 +250,8 @@ def _join_tokens(parts: list[Piece], loose: list[np.ndarray], texts: int) -> lis
                 np.concatenate([vectors[own] for _, own, vectors in owned]),
                 [offset for part, own, _ in owned for offset in part.encoding.offsets[own]],
                 [token for part, own, _ in owned for token in part.encoding.tokens[own]],
-                [word for part, own, _ in owned for word in part.encoding.words[own]],
-                [side for part, own, _ in owned for side in part.encoding.sequences[own]],
+                [word for part, own, _ in owned for word in part.encoding.word_ids[own]],
+                [side for part, own, _ in owned for side in part.encoding.sequence_ids[own]],
             )
         )
     return found

@@ -17,7 +17,7 @@ from kinfolk.api.embed import EmbedSettings, Report
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.npy import NpyWriter
 from kinfolk.errors import InputError
-from kinfolk.files import replacing
+from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
 
 
@@ -33,7 +33,7 @@ def embed_file(
     if Path(path).suffix.lower() != suffix:
         raise InputError(f'{path}: vectors with pool="{settings.pool}" are written to a file that ends in {suffix}')
     write = _write_tokens if settings.pool == "none" else write_vectors
-    with replacing(Path(path)) as stream:
+    with atomic_write(Path(path)) as stream:
         return write(stream, encoder, texts, settings, report)
 
 

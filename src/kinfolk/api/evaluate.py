@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinfolk.api.loaded import Encoder
-from kinfolk.errors import InputError, first_few, warn
+from kinfolk.errors import InputError, shorten_list, warn
 from kinfolk.tasks.reading import Columns, read_for
 from kinfolk.tasks.registry import saved_task
 from kinfolk.tasks.task import Mistake
@@ -45,6 +45,6 @@ def evaluate(
         raise InputError(f"{source}: no examples to evaluate on")
     unseen = task.unseen(read.examples)
     if unseen:
-        warn(UnseenWarning(f"training did not see {first_few(unseen)}: these count as misses"))
+        warn(UnseenWarning(f"training did not see {shorten_list(unseen)}: these count as misses"))
     judged = task.judge(encoder.model, task.dataset(encoder.tokenizer, read.examples, encoder.context))
     return Evaluation(len(read.examples), read.bad, judged.metrics, task.labels, judged.confusion, judged.mistakes)

@@ -18,7 +18,7 @@ from typing import Any
 
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.examples import AnyExample
-from kinfolk.data.survey import Survey
+from kinfolk.data.summary import DataSummary
 from kinfolk.errors import FolderError
 from kinfolk.models.model import Model, weights_hash, with_fresh_head
 from kinfolk.tasks.task import EvalResult, Task
@@ -35,7 +35,7 @@ TASK_SETTINGS = ("null_threshold", "problem_type", "stride", "thresholds", "wind
 class Callbacks:
     """Called with what there is to know before training, and after each step."""
 
-    before: Callable[[Survey, Sequence[str]], None] = lambda survey, fresh: None
+    before: Callable[[DataSummary, Sequence[str]], None] = lambda survey, fresh: None
     step: Callable[[int, Progress], None] = lambda seed, progress: None
 
 
@@ -77,7 +77,7 @@ class Job:
         self.held = task.dataset(encoder.tokenizer, held, encoder.context)
         self.data = content_hash([[_told(example) for example in side] for side in (learned, held)])
         self.start = weights_hash(encoder.model)
-        self.places = [example.where for example in learned]
+        self.places = [example.location for example in learned]
         self.fresh = self.fresh_model(settings.seed)[1]
 
     def fresh_model(self, seed: int) -> tuple[Model, list[str]]:

@@ -29,7 +29,7 @@ from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.data.batching import token_batches
 from kinfolk.data.npy import NpyWriter, open_npy
 from kinfolk.errors import InputError, KinfolkError, check_choice
-from kinfolk.files import new_folder, replacing, write_json
+from kinfolk.files import atomic_folder, atomic_write, write_json
 from kinfolk.machine import trim_memory
 from kinfolk.models.model import Model, weights_hash
 from kinfolk.nn.packed import Tokens
@@ -96,7 +96,7 @@ def features_of(
     }
     place = folder / hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:32]
     if not _whole(place):
-        with new_folder(place) as temporary:
+        with atomic_folder(place) as temporary:
             path = temporary / "features.npy"
             _write(path, model, [[ordered[number] for number in batch] for batch in batches], layers, kind, report)
             write_json(temporary / "features.json", description)
@@ -121,7 +121,10 @@ def _write(
 ) -> None:
     shape = (len(layers), model.config.width)
     tokens = sum(len(item) for batch in batches for item in batch)
-    with replacing(path, tokens * math.prod(shape) * np.dtype(KINDS[kind]).itemsize) as stream, torch.inference_mode():
+    with (
+        atomic_write(path, tokens * math.prod(shape) * np.dtype(KINDS[kind]).itemsize) as stream,
+        torch.inference_mode(),
+    ):
         writer = NpyWriter(stream, shape, KINDS[kind])
         for batch in batches:
             found = model.frozen_layers(pack_items(batch, model.config.segments, model.device), layers)

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.api.embed import BATCH_TOKENS, packed
-from kinfolk.errors import InputError, MissingHeadError, kind_of, require_collection, whole_number
+from kinfolk.errors import InputError, MissingHeadError, check_collection, check_int, type_name
 from kinfolk.models.model import Model
 from kinfolk.text.tokenizer import Tokenizer
 
@@ -62,8 +62,8 @@ def fill_masks(
 ) -> list[list[Filled]]:
     """For each mask of the text, from left to right, its best guesses; other masks stay masked meanwhile."""
     if not isinstance(text, str):
-        raise InputError(f"fill takes one text, found {kind_of(text)}")
-    given = None if words is None else list(require_collection(words, "words as a list"))
+        raise InputError(f"fill takes one text, found {type_name(text)}")
+    given = None if words is None else list(check_collection(words, "words as a list"))
     if not all(isinstance(word, str) for word in given or []):
         raise InputError("words must be a list of strings")
     if given == []:
@@ -93,12 +93,12 @@ def _checked(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: in
         )
     if tokenizer.mask_id is None:
         raise InputError("this tokenizer has no mask token")
-    whole_number("top", top)
-    if whole_number("pieces", pieces) > MOST_PIECES:
+    check_int("top", top)
+    if check_int("pieces", pieces) > MOST_PIECES:
         raise InputError(f"pieces={pieces} is more than {MOST_PIECES}")
     ids = tokenizer.encode(text).ids
     if tokenizer.mask_id not in ids:
-        raise InputError(f"the text has no {tokenizer.special['mask']}: put it where the word is missing")
+        raise InputError(f"the text has no {tokenizer.special_tokens['mask']}: put it where the word is missing")
     return ids
 
 
@@ -163,7 +163,7 @@ class _Filler:
         Vocabularies that mark the blank before a word leave it out where a text begins.
         """
         marked, unmarked, joining = _kinds_of_pieces(self.tokenizer)
-        first = self.tokenizer.encode("a", specials=False).ids
+        first = self.tokenizer.encode("a", add_special_tokens=False).ids
         bare = self.starts_text and bool(first) and not self.tokenizer.starts_word(first[0])
         hole = (0, self.model.config.vocabulary_size - self.tokenizer.vocabulary_size)  # rows that no piece has
         alone, beginnings = (unmarked, unmarked) if bare else (marked | unmarked, marked)
@@ -182,7 +182,7 @@ def _kinds_of_pieces(tokenizer: Tokenizer) -> tuple[Tensor, Tensor, Tensor]:
     """
     if tokenizer not in _KINDS:
         numbers, special = range(tokenizer.vocabulary_size), tokenizer.special_ids
-        known = torch.tensor([number not in special and tokenizer.token_of(number) != "" for number in numbers])
+        known = torch.tensor([number not in special and tokenizer.id_to_token(number) != "" for number in numbers])
         marked = known & torch.tensor([tokenizer.starts_word(number) for number in numbers])
         spelled = torch.tensor([_goes_on(tokenizer, number) for number in numbers])
         _KINDS[tokenizer] = marked, known & ~marked, known & ~marked & spelled
@@ -194,14 +194,14 @@ def _goes_on(tokenizer: Tokenizer, number: int) -> bool:
 
     Half a letter (of a vocabulary of bytes) is shown as U+FFFD.
     """
-    if tokenizer.token_of(number).startswith(CONTINUES):
+    if tokenizer.id_to_token(number).startswith(CONTINUES):
         return True
     text = tokenizer.decode([number]).strip()
     return bool(text) and all(letter in INSIDE or unicodedata.category(letter)[0] in "LM" for letter in text)
 
 
 def _word_pieces(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[int, ...]:
-    found = tokenizer.encode(word if starts_text else f" {word}", specials=False).ids
+    found = tokenizer.encode(word if starts_text else f" {word}", add_special_tokens=False).ids
     if not found or len(found) > MOST_PIECES or tokenizer.unk_id in found:
         raise InputError(f"the word {word!r} cannot be spelt with 1 to {MOST_PIECES} pieces of this vocabulary")
     return tuple(found)
@@ -210,8 +210,8 @@ def _word_pieces(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[in
 def _filled(tokenizer: Tokenizer, text: str, number: int, guess: _Guess) -> Filled:
     word = tokenizer.decode(guess.pieces).strip()
     if not word:
-        word = tokenizer.token_of(guess.pieces[0])
-    mask = tokenizer.special["mask"]
+        word = tokenizer.id_to_token(guess.pieces[0])
+    mask = tokenizer.special_tokens["mask"]
     parts = text.split(mask)
     before, after = mask.join(parts[: number + 1]), mask.join(parts[number + 1 :])
     if word.startswith(CONTINUES):  # it goes on with the word before

@@ -1,6 +1,6 @@
 """The folder of a model: `"demo"`, a path, or a hub name. Light: a tokenizer alone is found without loading torch.
 
-The demo model is all-MiniLM-L6-v2, a sentence encoder with 22 million parameters that a package carries. Its config.json
+The demo model is all-MiniLM-L6-v2, a sentence encoder with 22 million parameters, carried by a package. Its config.json
 and tokenizer lie beside its weights (checkpoints/packaged.py says how these are found and trusted).
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kinfolk.checkpoints.hub import locate
 from kinfolk.checkpoints.packaged import Packaged
-from kinfolk.errors import HubError, nearest
+from kinfolk.errors import HubError, did_you_mean
 
 DEMO = "demo"
 G2P = "g2p-en"  # no folder but a package: `load` alone knows it
@@ -31,7 +31,7 @@ def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
     try:
         return locate(name_or_path, allow_pickle)
     except HubError as error:
-        raise HubError(f"{error}{nearest(str(name_or_path), [DEMO])}") from None
+        raise HubError(f"{error}{did_you_mean(str(name_or_path), [DEMO])}") from None
 
 
 @functools.cache

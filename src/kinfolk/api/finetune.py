@@ -26,10 +26,10 @@ from kinfolk.api.frozen import FeatureJob, FrozenHeadConfig, reading_for
 from kinfolk.api.loaded import Encoder, load_encoder
 from kinfolk.api.report import write_report
 from kinfolk.api.summary import RunSummary, over_seeds
-from kinfolk.data.examples import AnyExample, ReadResult, checked_examples, plain_example
-from kinfolk.data.splits import stratified_split
-from kinfolk.data.survey import Survey, survey
-from kinfolk.errors import InputError, check_choice, first_few, kind_of, require_collection, whole_number
+from kinfolk.data.examples import AnyExample, ReadResult, check_examples, to_example
+from kinfolk.data.split import stratified_split
+from kinfolk.data.summary import DataSummary, summarize
+from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list, type_name
 from kinfolk.tasks.reading import READERS, Columns, guess_task, read_for
 from kinfolk.tasks.registry import make_task
 from kinfolk.tasks.task import EvalResult, TaskOptions, Windows
@@ -59,7 +59,7 @@ class Finetuned:
     folder: Path
     metrics: Mapping[str, float]
     by_seed: Mapping[int, Mapping[str, float]]
-    survey: Survey
+    survey: DataSummary
     fresh: Sequence[str]
     notes: Sequence[str]
     judged: EvalResult
@@ -113,8 +113,8 @@ def finetune(
     _require_kinds({"output": output, "frozen": frozen, "settings": settings, "callbacks": callbacks, **training})
     train, dev = _source("train", train), None if dev is None else _source("dev", dev)
     columns = Columns(text, pair, label, header)
-    whole_number("max_bad_rows", max_bad_rows, 0)
-    whole_number("seeds", seeds)
+    check_int("max_bad_rows", max_bad_rows, 0)
+    check_int("seeds", seeds)
     task = guess_task(train, columns) if task is None else check_choice("task", task, READERS)
     named = training if settings is None else settings.changed()
     reading = reading_for(task, frozen, layers, crf, dropout, seeds, named)
@@ -128,7 +128,7 @@ def finetune(
     if not held:
         settings = _blind(settings, seeds)
     posed = make_task(task, learned, options)
-    found = survey(learned, held, encoder.tokenizer, encoder.context, f"task {task}{read and f': {read}'}")
+    found = summarize(learned, held, encoder.tokenizer, encoder.context, f"task {task}{read and f': {read}'}")
     given = (encoder, posed, learned, held, settings, output)
     work = Job(*given, dropout) if reading is None else FeatureJob(*given, reading)
     with (
@@ -157,7 +157,7 @@ def _require_kinds(given: Mapping[str, object]) -> None:
     for name, kinds in KINDS.items():
         if name in given and not isinstance(given[name], kinds):
             known = " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)
-            raise InputError(f"{name} is {kind_of(given[name])}; expected {known}")
+            raise InputError(f"{name} is {type_name(given[name])}; expected {known}")
 
 
 def _source(name: str, given: Given) -> Source:
@@ -167,8 +167,8 @@ def _source(name: str, given: Given) -> Source:
     if hasattr(given, "columns"):
         advice = 'list(zip(table["text"], table["label"]))'
         raise InputError(f"{name} is a table: give the file it came from, or its rows, as in {advice}")
-    listed = require_collection(given, f"{name} to be a file or a list of examples")
-    return [plain_example(example, number) for number, example in enumerate(listed)]
+    listed = check_collection(given, f"{name} to be a file or a list of examples")
+    return [to_example(example, number) for number, example in enumerate(listed)]
 
 
 def _settings(given: TrainSettings | None, named: Mapping[str, Any], usual: TrainSettings) -> TrainSettings:
@@ -176,7 +176,7 @@ def _settings(given: TrainSettings | None, named: Mapping[str, Any], usual: Trai
         refuse_two_lengths(named)
         return usual.but(**named)
     if named:
-        raise InputError(f"{first_few(named)}: say it in settings, or leave those out and name them all")
+        raise InputError(f"{shorten_list(named)}: say it in settings, or leave those out and name them all")
     return given
 
 
@@ -212,22 +212,22 @@ def _sides(
     """What is learned from, what is held out, how many bad rows were left out, and what was read."""
     learned = _read(train, kind, columns, max_bad_rows)
     if dev is None:
-        return *stratified_split(learned.examples, seed=seed), learned.bad, learned.told
+        return *stratified_split(learned.examples, seed=seed), learned.bad, learned.description
     held = _read(dev, kind, columns, max_bad_rows)
-    return learned.examples, held.examples, learned.bad + held.bad, learned.told
+    return learned.examples, held.examples, learned.bad + held.bad, learned.description
 
 
 def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
     if isinstance(source, str | Path):
         return read_for(kind, source, columns, max_bad_rows)
-    return ReadResult(checked_examples(source, kind), 0, ())
+    return ReadResult(check_examples(source, kind), 0, ())
 
 
 def _account(
     job: Job,
     results: Mapping[int, Result],
     best: int,
-    found: Survey,
+    found: DataSummary,
     names: tuple[str, str],
     reading: FrozenHeadConfig | None,
 ) -> RunSummary:

@@ -25,7 +25,7 @@ from kinfolk.api.feature_cache import KINDS, Features, features_of
 from kinfolk.api.feature_model import FeatureModel, init_probe, scaled
 from kinfolk.api.layers import NAMES, choose_layers
 from kinfolk.api.loaded import Encoder
-from kinfolk.errors import InputError, check_choice, first_few
+from kinfolk.errors import InputError, check_choice, shorten_list
 from kinfolk.models.model import EncoderConfig, Model
 from kinfolk.nn.probe import POOLS, ProbeConfig
 from kinfolk.tasks.task import Task
@@ -128,7 +128,7 @@ def reading_for(
         what = (
             "the logistic head is solved, not trained" if frozen.closed_form else "no layer of a frozen encoder learns"
         )
-        raise InputError(f"{what}, so {first_few(idle)} would have no meaning")
+        raise InputError(f"{what}, so {shorten_list(idle)} would have no meaning")
     return frozen
 
 

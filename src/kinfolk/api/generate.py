@@ -11,7 +11,7 @@ import torch
 
 from kinfolk.api.generation_config import MOST_BEAMS, MOST_LENGTH
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError, require_texts, warn, whole_number
+from kinfolk.errors import InputError, MissingHeadError, check_int, check_texts, warn
 from kinfolk.generation.constraints import DecodingConstraints, Request
 from kinfolk.generation.sampling import Sampling, sample
 from kinfolk.generation.search import Beam, Penalty
@@ -44,7 +44,7 @@ class WriteSettings:
 
     def __post_init__(self) -> None:
         for name, number, most in (("tokens", self.tokens, MOST_LENGTH), ("beam", self.beam, MOST_BEAMS)):
-            if number is not None and whole_number(name, number) > most:
+            if number is not None and check_int(name, number) > most:
                 raise InputError(f"{name}={number} must be from 1 to {most:,}")
         if self.beam is not None and self.sampling != Sampling():
             raise InputError("a beam draws nothing: leave out temperature, top_k, top_p and seed, or the beam")
@@ -65,8 +65,8 @@ def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.nda
     parts = [np.array([end], dtype=np.int32)]
     unknown = tokenizer.unk_id
     obeyed = np.array(sorted(tokenizer.special_ids - {unknown}), dtype=np.int32)
-    for lines in chunks((text for text in require_texts(texts) if text.strip()), LINES):
-        for encoding in tokenizer.encode_many(lines, specials=False):
+    for lines in chunks((text for text in check_texts(texts) if text.strip()), LINES):
+        for encoding in tokenizer.encode_many(lines, add_special_tokens=False):
             ids = np.array([*encoding.ids, end], dtype=np.int32)
             if unknown is not None:
                 ids[:-1][np.isin(ids[:-1], obeyed)] = unknown
@@ -94,7 +94,7 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
     never = {tokenizer.pad_id, tokenizer.unk_id} - {None, end}
     rules = DecodingConstraints(end, tuple(sorted(token for token in never if token is not None)))
     found: list[str] = []
-    prompts = list(require_texts(prompts))
+    prompts = list(check_texts(prompts))
     for first in range(0, len(prompts), TOGETHER):
         some = prompts[first : first + TOGETHER]
         given = [token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end] for prompt in some]

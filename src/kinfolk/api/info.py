@@ -13,11 +13,11 @@ from kinfolk.checkpoints.g2p import G2P, read_g2p
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
 from kinfolk.checkpoints.text_to_text import is_text_to_text, read_text_to_text
-from kinfolk.errors import FolderError, InputError, nearest
+from kinfolk.errors import FolderError, InputError, did_you_mean
 from kinfolk.models.model import EncoderConfig, count_parameters
 from kinfolk.models.registry import all_families, owner, text_to_text
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
-from kinfolk.text.pairs import TranslationTokenizer, load_pair
+from kinfolk.text.pairs import TranslationTokenizer, load_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
 
 OWN = "kinfolk-"  # before the names of families that have no public ones
@@ -130,7 +130,7 @@ def describe_name(name: str) -> Relative | PresetInfo | TextToTextPresetInfo:
     if name not in known and "/" in name:
         raise FolderError(f"{name}: no such folder; published models are told by their names, as bert-base-uncased is")
     if name not in known:
-        close = nearest(name, [*known, *(relative.name for relative in family), DEMO])
+        close = did_you_mean(name, [*known, *(relative.name for relative in family), DEMO])
         hint = close or "; `kinfolk info` lists the families, `kinfolk info bert` the models of one"
         raise InputError(f'"{name[:200]}" is neither a folder here nor a published model{hint}')
     return describe_preset(name)
@@ -179,7 +179,7 @@ def describe_text_to_text(model: Any, tokenizer: TranslationTokenizer) -> TextTo
 def describe_folder(folder: Path, allow_pickle: bool = False) -> FolderInfo | TextToTextFolderInfo:
     """A model folder, read as `load` would read it, except that a damaged manifest is told and not raised."""
     if is_text_to_text(folder):
-        found = describe_text_to_text(read_text_to_text(folder, allow_pickle).model, load_pair(folder))
+        found = describe_text_to_text(read_text_to_text(folder, allow_pickle).model, load_pair_tokenizer(folder))
         return TextToTextFolderInfo(**dataclasses.asdict(found), folder=str(folder), manifest=manifest_state(folder))
     model = read_checkpoint(folder, allow_pickle).model
     tokenizer = Tokenizer.load(folder, model.family.name)

@@ -19,8 +19,8 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
 from kinfolk.checkpoints.text_to_text import is_text_to_text
-from kinfolk.errors import InputError, MissingHeadError, TokenizerError, check_choice, kind_of, require_collection
-from kinfolk.files import new_folder, write_bytes
+from kinfolk.errors import InputError, MissingHeadError, TokenizerError, check_choice, check_collection, type_name
+from kinfolk.files import atomic_folder, write_bytes
 from kinfolk.models.model import Model
 from kinfolk.nn.trace import Trace
 from kinfolk.tasks.choice import Chosen
@@ -92,9 +92,9 @@ class Encoder:
         """
         settings = self.embed_settings(layers, pool, normalize, on_long, window, stride)
         if trace is not None and not isinstance(trace, Trace):
-            raise InputError(f"trace is {kind_of(trace)}; make one with kinfolk.Trace() and give it")
+            raise InputError(f"trace is {type_name(trace)}; make one with kinfolk.Trace() and give it")
         single = isinstance(texts, str | tuple)
-        source: Iterable[Text] = [texts] if single else require_collection(texts, TEXTS)  # type: ignore[list-item]
+        source: Iterable[Text] = [texts] if single else check_collection(texts, TEXTS)  # type: ignore[list-item]
         chunks = embed_chunks(self.model, self.tokenizer, source, settings, trace)
         if settings.pool == "none":
             tokens = [item for chunk in chunks for item in chunk]
@@ -128,7 +128,7 @@ class Encoder:
             raise InputError(f"normalize={str(normalize)[:60]!r} must be True or False")
         pool = check_choice("pool", pool, POOLS) if pool is not None else None
         windows = Windows(window, stride)
-        specials = self.tokenizer.specials_count()
+        specials = self.tokenizer.special_tokens_count()
         if recipe is None:
             size = windows.size(self.context, specials)
             return EmbedSettings(choice, pool or "mean", bool(normalize), size, on_long, stride)
@@ -161,7 +161,7 @@ class Encoder:
         if isinstance(texts, str | tuple):
             (only,) = classify(self, [texts])  # to its end, where it tells what was cut
             return only
-        return list(classify(self, require_collection(texts, TEXTS)))
+        return list(classify(self, check_collection(texts, TEXTS)))
 
     def tag(self, texts: str | Iterable[str] | Iterable[Sequence[str]], words: bool = False) -> Tagged | list[Tagged]:
         """Words of texts with their tags, and the entities these mean; long texts are read in windows.
@@ -185,7 +185,7 @@ class Encoder:
         from kinfolk.api.answer import answer  # it stands on this file
 
         if not isinstance(question, str):
-            pairs = require_collection(question, "a question with its context, or a collection of such pairs")
+            pairs = check_collection(question, "a question with its context, or a collection of such pairs")
             return list(answer(self, pairs, top))
         if context is None:
             raise InputError("a question needs the context that its answer stands in: answer(question, context)")
@@ -198,7 +198,7 @@ class Encoder:
         from kinfolk.api.choose import choose  # it stands on this file
 
         if not isinstance(context, str):
-            pairs = require_collection(context, "a context with its options, or a collection of such pairs")
+            pairs = check_collection(context, "a context with its options, or a collection of such pairs")
             return list(choose(self, pairs))
         return next(choose(self, [(context, options)]))
 
@@ -213,7 +213,7 @@ class Encoder:
     def _pair_probability(self, head: str, first: str, second: str) -> float:
         if head not in self.model.heads:
             raise MissingHeadError(f"this checkpoint has no {head.replace('_', '-')} head")
-        encoding, kept, total = self.tokenizer.fit((first, second), self.context)
+        encoding, kept, total = self.tokenizer.truncate((first, second), self.context)
         if kept < total:
             raise InputError(f"the pair has {total:,} tokens and the model reads {self.context:,}; shorten it")
         with torch.inference_mode():
@@ -263,7 +263,7 @@ class Encoder:
         `card` is the text of its README.md, which may be edited later.
         """
         path = Path(folder)
-        with new_folder(path) as temporary:
+        with atomic_folder(path) as temporary:
             write_checkpoint(temporary, Checkpoint(self.model, self.public))
             self.tokenizer.save(temporary)
             if self.recipe is not None:

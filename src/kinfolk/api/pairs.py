@@ -8,7 +8,7 @@ from statistics import median
 
 from kinfolk.data.examples import fingerprint
 from kinfolk.data.pairs import Pair
-from kinfolk.errors import DataError, first_few
+from kinfolk.errors import DataError, shorten_list
 from kinfolk.objectives.translation import PairSample, pair_sample
 from kinfolk.text.pairs import PairTokenizer
 
@@ -38,9 +38,9 @@ def pair_samples(pairs: Sequence[Pair], tokenizer: PairTokenizer, context: int) 
     for pair in pairs:
         source, target = tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target)
         if not source:
-            found.silent.append(pair.where)
+            found.silent.append(pair.location)
         elif max(len(source), len(target)) > context:
-            found.long.append(pair.where)
+            found.long.append(pair.location)
         else:
             found.items.append(pair_sample(source, target, len(found.pairs)))
             found.pairs.append(pair)
@@ -114,7 +114,7 @@ def survey_pairs(
 def _left_out(found: PairSamples, which: str) -> list[str]:
     reasons = {"longer than the model's limit": found.long, "without anything to read for the vocabulary": found.silent}
     return [
-        f"{len(places):,} {which}pairs were left out, {reason}: {first_few(places, SHOWN)}"
+        f"{len(places):,} {which}pairs were left out, {reason}: {shorten_list(places, SHOWN)}"
         for reason, places in reasons.items()
         if places
     ]

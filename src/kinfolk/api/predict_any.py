@@ -13,9 +13,8 @@ from kinfolk.api.tables import Row, Rows, write_judged
 from kinfolk.api.tag_file import tag_file
 from kinfolk.data.choices import choice_rows
 from kinfolk.data.examples import Choice
-from kinfolk.data.readers import RowErrors
-from kinfolk.errors import InputError
-from kinfolk.files import refuse_same
+from kinfolk.errors import InputError, RowErrors
+from kinfolk.files import check_not_same_file
 from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.registry import saved_task
 
@@ -33,7 +32,7 @@ def predict_any(
 
     `top` is how many answers a question gets.
     """
-    refuse_same(source, output)
+    check_not_same_file(source, output)
     kind = saved_task(encoder).kind
     if top > 1 and kind != "answer":
         raise InputError(f"top is about answers to questions; this model is one of the task {kind}")

@@ -23,14 +23,14 @@ from kinfolk.api.experiment import content_hash, refuse_finished
 from kinfolk.api.generate import token_stream
 from kinfolk.api.loaded import Encoder, pick_device
 from kinfolk.api.pretrain_report import PretrainSummary, pretrain_card, write_pretrain_report
-from kinfolk.data.readers import read_texts
-from kinfolk.errors import DataError, InputError, check_choice, require_texts
+from kinfolk.data.formats import read_texts
+from kinfolk.errors import DataError, InputError, check_choice, check_texts
 from kinfolk.models.recurrent_lm import PRESETS, RecurrentLmConfig
 from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, fresh_lm
 from kinfolk.nn.gru import KINDS
 from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
-from kinfolk.text.learn import DEFAULT_KIND, DEFAULT_SIZE, learn
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
@@ -167,7 +167,7 @@ def pretrain(
 
 def _learn(texts: list[str], size: int | None, kind: str | None, lowercase: bool | None) -> Tokenizer:
     """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size."""
-    return learn(
+    return train_tokenizer(
         kind or DEFAULT_KIND,
         texts,
         DEFAULT_SIZE if size is None else size,
@@ -192,7 +192,7 @@ def _texts(corpus: Source, dev: Source | None, column: str | None) -> tuple[list
 
 
 def _read(source: Source, column: str | None) -> list[str]:
-    texts = read_texts(source, column) if isinstance(source, str | Path) else require_texts(source)
+    texts = read_texts(source, column) if isinstance(source, str | Path) else check_texts(source)
     return [text for text in texts if text.strip()]
 
 

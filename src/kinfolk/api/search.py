@@ -26,11 +26,19 @@ from kinfolk import __version__
 from kinfolk.api.embed import EmbedSettings, Report
 from kinfolk.api.embed_file import write_vectors
 from kinfolk.api.loaded import Encoder
+from kinfolk.data.formats import TEXT_COLUMN, json_line
 from kinfolk.data.npy import NpyWriter, open_npy, zero_rows
-from kinfolk.data.readers import COLUMN
-from kinfolk.data.writers import json_line
-from kinfolk.errors import FolderError, InputError, kind_of, require_collection, whole_number
-from kinfolk.files import inside, new_folder, parse_json, read_object, reading, replacing, require_file, write_json
+from kinfolk.errors import FolderError, InputError, check_collection, check_int, type_name
+from kinfolk.files import (
+    atomic_folder,
+    atomic_write,
+    inside,
+    parse_json,
+    read_object,
+    reading,
+    require_file,
+    write_json,
+)
 from kinfolk.models.model import Model, weights_hash
 from kinfolk.text.tokenizer import SURROGATE
 
@@ -51,17 +59,21 @@ class Hit:
 
 
 def build_index(
-    encoder: Encoder, rows: Iterable[Row], folder: str | Path, column: str = COLUMN, report: Report = lambda done: None
+    encoder: Encoder,
+    rows: Iterable[Row],
+    folder: str | Path,
+    column: str = TEXT_COLUMN,
+    report: Report = lambda done: None,
 ) -> Index:
     """Write an index of `rows`: texts, or mappings whose `column` is the text."""
-    require_collection(rows, "a collection of texts or rows")
+    check_collection(rows, "a collection of texts or rows")
     blank: list[int] = []
     settings = encoder.embed_settings(normalize=True)
-    with new_folder(Path(folder)) as temporary:
+    with atomic_folder(Path(folder)) as temporary:
         with (
-            replacing(temporary / "vectors.npy") as vectors,
-            replacing(temporary / "rows.jsonl") as stored,
-            replacing(temporary / "starts.npy") as starts,
+            atomic_write(temporary / "vectors.npy") as vectors,
+            atomic_write(temporary / "rows.jsonl") as stored,
+            atomic_write(temporary / "starts.npy") as starts,
         ):
             texts = _stored(rows, column, stored, NpyWriter(starts, (), "<i8"), blank)
             count = write_vectors(vectors, encoder, texts, settings, report)
@@ -162,9 +174,9 @@ class Index:
 
     def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
         """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
-        whole_number("top", top)
+        check_int("top", top)
         if not isinstance(query, str) or not query.strip():
-            raise InputError(f"the query is {'empty' if isinstance(query, str) else kind_of(query)}: give a text")
+            raise InputError(f"the query is {'empty' if isinstance(query, str) else type_name(query)}: give a text")
         settings = encoder.embed_settings(normalize=True)
         self._check_model(encoder, settings)
         (vectors,) = encoder.embed_stream([query], settings)

@@ -16,9 +16,9 @@ import torch
 from kinfolk import __version__
 from kinfolk.api.frozen import FrozenHeadConfig
 from kinfolk.api.markdown import table
-from kinfolk.data.survey import Survey
-from kinfolk.data.tags import marks_spans
-from kinfolk.errors import KinfolkError, first_few
+from kinfolk.data.summary import DataSummary
+from kinfolk.data.tagging import has_spans
+from kinfolk.errors import KinfolkError, shorten_list
 from kinfolk.models.model import Model
 from kinfolk.tasks.task import EvalResult, Task
 from kinfolk.training.log import Entries, best_entry
@@ -42,7 +42,7 @@ class RunSummary:
     base: str  # what the user called the model that it began with
     model: Model
     task: Task
-    survey: Survey
+    survey: DataSummary
     train: str  # names of files, without folders
     dev: str
     settings: TrainSettings
@@ -61,7 +61,7 @@ def over_seeds(by_seed: Mapping[int, Mapping[str, float]]) -> dict[str, tuple[fl
     return {name: (mean(values), stdev(values) if len(values) > 1 else 0.0) for name, values in columns.items()}
 
 
-def labels_told(survey: Survey) -> str:
+def labels_told(survey: DataSummary) -> str:
     """Labels with their numbers in the training data."""
     if survey.numbers is not None:
         smallest, median, largest = survey.numbers
@@ -153,7 +153,7 @@ def _task_told(task: Task) -> dict[str, str]:
     """What was asked of the task beyond its kind."""
     weights = getattr(task, "weights", None)  # of classes and tags only
     named = zip(task.labels, weights, strict=True) if weights else ()
-    told = first_few((f"{label} {weight:.3g}" for label, weight in named), 12)
+    told = shorten_list((f"{label} {weight:.3g}" for label, weight in named), 12)
     return {"class weights": told} if told else {}
 
 
@@ -179,7 +179,7 @@ def metrics_told(account: RunSummary) -> str:
         chosen = "The model and its thresholds were chosen on the same data, so they are too good."
     if account.task.kind == "classify" and "f1" in rows:
         chosen += f" f1 is that of “{account.task.labels[1]}”, macro f1 the mean of both."
-    if account.task.kind == "tag" and marks_spans(account.task.labels):
+    if account.task.kind == "tag" and has_spans(account.task.labels):
         chosen += " f1, precision and recall are those of whole entities, accuracy that of words."
     return table(header, [(name.replace("_", " "), *values) for name, values in rows.items()]) + f"\n\n{chosen}"
 

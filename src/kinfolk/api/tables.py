@@ -15,22 +15,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kinfolk.data.batching import chunks
-from kinfolk.data.columns import Columns, find_columns
-from kinfolk.data.labelled import table_rows
-from kinfolk.data.readers import (
-    COLUMN,
-    PARQUET,
-    STDIN,
-    RowErrors,
-    is_table,
-    json_kind,
-    name_of,
-    no_column,
-    numbered_lines,
-)
-from kinfolk.data.writers import Row, TableFormat
-from kinfolk.errors import DataError
-from kinfolk.files import replacing
+from kinfolk.data.formats import PARQUET, STDIN, TEXT_COLUMN, Row, TableFormat, display_name, is_table, numbered_lines
+from kinfolk.data.tables import TableColumns, find_columns, table_rows
+from kinfolk.errors import DataError, RowErrors, json_type, missing_column
+from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
 from kinfolk.text.tokenizer import Text
 
@@ -63,33 +51,33 @@ class Rows(ABC, Generic[Given]):
         """Find the bad rows, and those that do not fit into the output; the first twenty are told together."""
         self.form = form
         if str(self.source) == STDIN:
-            self.names.add(COLUMN)
-            form.look_at([{COLUMN: ""}])
+            self.names.add(TEXT_COLUMN)
+            form.infer_types([{TEXT_COLUMN: ""}])
             return
         problems = RowErrors(str(self.source), self.max_bad_rows)
         typed = form.columns is not None and _suffix(self.source) == PARQUET
         for rows in chunks((row for row, _ in self._fitting(problems)), LOOKED_AT):
             self.names.update(*rows)
             if not typed:
-                form.look_at(rows)
-        problems.tell()
+                form.infer_types(rows)
+        problems.raise_if_any()
         if typed and form.columns is not None:
-            form.columns.take_from(Path(self.source))
+            form.columns.copy_schema(Path(self.source))
         self.bad = problems.count
 
     def __iter__(self) -> Iterator[tuple[Row, Given]]:
-        problems = RowErrors(name_of(self.source), self.max_bad_rows)
+        problems = RowErrors(display_name(self.source), self.max_bad_rows)
         for row, given in self._fitting(problems):
             if problems.count > (self.max_bad_rows or 0):
                 break
             yield row, given
-        problems.tell()
+        problems.raise_if_any()
         self.bad = problems.count
 
     def _fitting(self, problems: RowErrors) -> Iterator[tuple[Row, Given]]:
         """The rows that the output can hold."""
         for number, row, given in self.read(problems):
-            fault = None if self.form is None else self.form.fault(row)
+            fault = None if self.form is None else self.form.row_error(row)
             if fault:
                 problems.add(number, fault)
             else:
@@ -112,9 +100,9 @@ class Inputs(Rows[Given]):
         """Each good row with the number of its line."""
         if not is_table(self.source):
             if self.text or self.pair or self.header:
-                raise DataError(f"{problems.where}: plain lines have no columns, so none can be named")
+                raise DataError(f"{problems.location}: plain lines have no columns, so none can be named")
             for number, line in numbered_lines(self.source, problems):
-                yield number, {COLUMN: line}, self.give(line, f"{problems.where}:{number}")
+                yield number, {TEXT_COLUMN: line}, self.give(line, f"{problems.location}:{number}")
             return
         columns = None
         for number, row in table_rows(Path(self.source), problems, self.header):
@@ -132,12 +120,12 @@ def _suffix(path: str | Path) -> str:
     return Path(path).suffix.lower()
 
 
-def _fault(row: Row, columns: Columns) -> str | None:
+def _fault(row: Row, columns: TableColumns) -> str | None:
     for name in columns.named:
         if name not in row:
-            return no_column(name, list(row))
+            return missing_column(name, list(row))
         if not isinstance(row[name], str):
-            return f'"{name}" is {json_kind(row[name])}, expected a string'
+            return f'"{name}" is {json_type(row[name])}, expected a string'
     return None
 
 
@@ -157,14 +145,16 @@ def write_judged(
     inputs.look_through(form)
     names: dict[str, str] = {}
     done = 0
-    with replacing(Path(output)) as stream:
+    with atomic_write(Path(output)) as stream:
         writer = form.writer(stream)
         try:
             for rows in chunks(inputs, chunk):
                 judged = list(judge([given for _, given in rows]))
                 if not names:
                     names = _new_names(judged[0], inputs.names)
-                    form.look_at([{names[name]: types.get(name, type(value))() for name, value in judged[0].items()}])
+                    form.infer_types(
+                        [{names[name]: types.get(name, type(value))() for name, value in judged[0].items()}]
+                    )
                 pairs = zip(rows, judged, strict=True)
                 writer.write([row | {names[name]: found[name] for name in names} for (row, _), found in pairs])
                 done += len(rows)
@@ -173,7 +163,7 @@ def write_judged(
         finally:
             writer.finish()
         if not done:  # what the columns would be, no row tells
-            raise DataError(f"{name_of(inputs.source)}: there are no rows")
+            raise DataError(f"{display_name(inputs.source)}: there are no rows")
     return done
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from kinfolk.api.classify import CHUNK_TEXTS
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError, require_collection
+from kinfolk.errors import InputError, MissingHeadError, check_collection
 from kinfolk.tasks.tag import HEADS, TagTask
 from kinfolk.tasks.tagged import Tagged, Words, places_of
 from kinfolk.tasks.word_scoring import WordItems
@@ -33,8 +33,8 @@ def normalize_inputs(texts: object, words: bool) -> tuple[Iterable[Words], bool]
     if isinstance(texts, str) and not words:
         return [texts], True
     if not words:
-        return require_collection(texts, "a text or a collection of texts"), False
-    given = list(require_collection(texts, "lists of words"))
+        return check_collection(texts, "a text or a collection of texts"), False
+    given = list(check_collection(texts, "lists of words"))
     if all(isinstance(word, str) for word in given):
         return [given], True
     if any(isinstance(sentence, str) for sentence in given):

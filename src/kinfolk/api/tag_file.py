@@ -19,12 +19,10 @@ from kinfolk.api.predict_file import read_inputs
 from kinfolk.api.tables import write_judged
 from kinfolk.api.tag import tag, tag_task
 from kinfolk.data.batching import chunks
-from kinfolk.data.conll import SLOTS, columns_of, split_blanks
-from kinfolk.data.readers import PARQUET, STDIN, RowErrors, escaped_lines, is_table, name_of, readable
-from kinfolk.data.tags import OUTSIDE, marks_spans, split_tag
-from kinfolk.data.writers import Row
-from kinfolk.errors import InputError
-from kinfolk.files import is_folder, refuse_same, replacing
+from kinfolk.data.formats import PARQUET, STDIN, Row, display_name, is_table, is_utf8, raw_lines
+from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, has_spans, split_columns, split_tag, split_words
+from kinfolk.errors import InputError, RowErrors
+from kinfolk.files import atomic_write, check_not_same_file, is_folder
 from kinfolk.machine import trim_memory
 from kinfolk.tasks.tagged import Entity, Tagged
 
@@ -48,13 +46,13 @@ def tag_file(
     """
     suffix = Path(output).suffix.lower()
     if is_folder(Path(source)):
-        source = Path(source) / SLOTS
+        source = Path(source) / SLOT_FILE
     labels = tag_task(encoder).labels  # a model without tags is refused before the file is looked through
     if words is None and _has_texts(source, labels):
         if suffix != ".jsonl":
             advice = "" if str(source) == STDIN else "; if the input has a word a line, name its column (--text 0)"
             raise InputError(f"{output}: the entities of texts are written to a file that ends in .jsonl{advice}")
-        added = _entities if marks_spans(labels) else _words
+        added = _entities if has_spans(labels) else _words
         inputs = read_inputs(source, text, "", header)
         return write_judged(inputs, output, lambda texts: map(added, tag(encoder, texts)), CHUNK_TEXTS, report)
     if text is not None or header is not None:
@@ -63,21 +61,21 @@ def tag_file(
         )
     if suffix in (".csv", ".jsonl", PARQUET):
         raise InputError(f"{output}: a CoNLL file keeps its form; give the output another ending than {suffix}")
-    if Path(source).name == SLOTS:
+    if Path(source).name == SLOT_FILE:
         return _tag_slots(encoder, Path(source), Path(output), report)
     return _tag_conll(encoder, source, Path(output), words or 0, report)
 
 
 def _tag_slots(encoder: Encoder, source: Path, output: Path, report: Callable[[int], None]) -> int:
     """Tags with blanks between, a line for each line of `source`; an empty line stays one."""
-    refuse_same(source, output)  # which a folder may hide
+    check_not_same_file(source, output)  # which a folder may hide
     problems, count = RowErrors(str(source)), 0
-    for number, line in escaped_lines(source):  # faults are told before anything is computed
-        if not readable(line):
+    for number, line in raw_lines(source):  # faults are told before anything is computed
+        if not is_utf8(line):
             problems.add(number, "not UTF-8 text")
-    problems.tell()
-    with replacing(output) as stream:
-        for some in chunks((split_blanks(line) for _, line in escaped_lines(source)), CHUNK_TEXTS):
+    problems.raise_if_any()
+    with atomic_write(output) as stream:
+        for some in chunks((split_words(line) for _, line in raw_lines(source)), CHUNK_TEXTS):
             for found in tag(encoder, some):
                 stream.write(f"{' '.join(word.tag for word in found.words)}\n".encode("utf-8", "replace"))
             count += len(some)
@@ -98,7 +96,7 @@ def _looks_tagged(path: str | Path, labels: Sequence[str]) -> bool:
 
     The type: files mark spans in several ways, a model in one.
     """
-    lines = (columns_of(line) for _, line in islice(escaped_lines(path), LOOKED_AT))
+    lines = (split_columns(line) for _, line in islice(raw_lines(path), LOOKED_AT))
     rows = [row for row in lines if row]
     types = {split_tag(label)[1] for label in labels}
     known = sum(split_tag(row[-1])[1] in types for row in rows)
@@ -131,7 +129,7 @@ def _tag_conll(encoder: Encoder, source: str | Path, output: Path, column: int, 
         for _ in _blocks(source, column):  # faults are told before anything is computed
             pass
     count = 0
-    with replacing(output) as stream:
+    with atomic_write(output) as stream:
         for blocks in chunks(_blocks(source, column), CHUNK_TEXTS):
             for block, found in zip(blocks, tag(encoder, [block.words for block in blocks]), strict=True):
                 tags = [word.tag for word in found.words] or [OUTSIDE]  # the line between documents has columns too
@@ -152,12 +150,12 @@ def _with_column(line: str, tag: str) -> str:
 
 def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
     """The sentences of a CoNLL file and the lines between them, in order."""
-    problems = RowErrors(name_of(source))
+    problems = RowErrors(display_name(source))
     block = _Block()
     width = 0
-    for number, line in escaped_lines(source):
-        fields = columns_of(line)
-        if not readable(line):
+    for number, line in raw_lines(source):
+        fields = split_columns(line)
+        if not is_utf8(line):
             problems.add(number, "not UTF-8 text")
         elif fields and not -len(fields) <= column < len(fields):
             problems.add(number, f"{len(fields)} columns, so words={column} is none of them")
@@ -165,7 +163,7 @@ def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
             problems.add(number, "a word is empty")
         elif fields and len(fields) != (width := width or len(fields)):
             problems.add(number, f"{len(fields)} columns, others have {width}; a file of sentences must end in .txt")
-        elif problems.found:
+        elif problems.messages:
             continue  # nothing more is tagged, the rest is only looked through
         elif fields:
             block.lines.append(line)
@@ -173,6 +171,6 @@ def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
         else:
             yield from (block, _Block([line])) if block.words else (_Block([line]),)
             block = _Block()
-    problems.tell()
+    problems.raise_if_any()
     if block.words:
         yield block

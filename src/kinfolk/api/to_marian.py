@@ -8,8 +8,7 @@ from kinfolk.generation.search import Penalty
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.to_marian import to_marian as model_to_marian
 from kinfolk.models.transformer import Transformer
-from kinfolk.text.marian_writing import as_marian
-from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.pairs import PairTokenizer, as_marian
 
 
 class LayoutWarning(UserWarning):

@@ -24,15 +24,15 @@ from kinfolk.api.loaded import pick_device
 from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
 from kinfolk.api.translation_run import TranslationRun
 from kinfolk.api.translator_report import TranslatorSummary, translator_card, write_translator_report
-from kinfolk.data.pairs import Pair, ReadPairs, hold_out, made_pairs, read_pairs, read_parallel
-from kinfolk.errors import ConfigError, InputError, check_choice, number_between
+from kinfolk.data.pairs import Pair, ReadPairs, hold_out, read_pairs, read_parallel, to_pairs
+from kinfolk.errors import ConfigError, InputError, check_choice, check_number
 from kinfolk.models.registry import text_to_text_families, text_to_text_preset
 from kinfolk.models.seq2seq import require_shape
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
 from kinfolk.objectives.scheduled_sampling import SamplingSchedule
-from kinfolk.text.learn import DEFAULT_KIND, DEFAULT_SIZE, learn
-from kinfolk.text.pairs import ROLES, PairTokenizer, learn_pair
+from kinfolk.text.pairs import ROLES, PairTokenizer, train_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
@@ -129,7 +129,7 @@ def train_translator(
     settings = TrainSettings().but(**(USUAL | training))
     validate_hardware(settings.precision, settings.fsdp, place, here)
     sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_way)
-    number_between("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
+    check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     refuse_finished(output)
     family, preset = _preset(kind, size)
     if sampling.way == "steps" and not hasattr(family.body, "advance"):
@@ -209,7 +209,7 @@ def _read(given: Source, columns: Sequence[str] | None, max_bad_rows: int) -> Re
         return read_pairs(given, columns, max_bad_rows)
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(side, str | Path) for side in given):
         return read_parallel(given[0], given[1], max_bad_rows)  # type: ignore[arg-type]
-    return ReadPairs(made_pairs(given), 0)
+    return ReadPairs(to_pairs(given), 0)
 
 
 def _name(given: Source) -> str:
@@ -248,8 +248,8 @@ def _learn(
     sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
     kind, wanted, at_most = kind or DEFAULT_KIND, DEFAULT_SIZE if size is None else size, size is None
     if target is not None:
-        return PairTokenizer(learn(kind, sources, wanted, False, ROLES, at_most), target)
-    return learn_pair(kind, sources, targets, wanted, joint is not False, at_most=at_most)
+        return PairTokenizer(train_tokenizer(kind, sources, wanted, False, ROLES, at_most), target)
+    return train_pair_tokenizer(kind, sources, targets, wanted, joint is not False, at_most=at_most)
 
 
 def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from kinfolk.api.copying import UnknownSpan, copied
 from kinfolk.api.generation_config import MOST_BEAMS, MOST_LENGTH, GenerationConfig
 from kinfolk.data.batching import chunks, token_batches
-from kinfolk.errors import InputError, first_few, kind_of, warn, whole_number
+from kinfolk.errors import InputError, check_int, shorten_list, type_name, warn
 from kinfolk.generation.constraints import DecodingConstraints, Hypothesis, Request
 from kinfolk.generation.sampling import Sampling, sample
 from kinfolk.generation.search import Beam, Penalty, beam, greedy
@@ -73,7 +73,7 @@ class TranslateSettings:
             ("beam", beam, MOST_BEAMS),
             ("best", best, MOST_BEAMS),
         ):
-            if number is not None and whole_number(name, number) > most:
+            if number is not None and check_int(name, number) > most:
                 raise InputError(f"{name}={number} must be from 1 to {most:,}")
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -133,7 +133,7 @@ class TranslationStats:
                 "puts words of the source in their place"
             )
         if self.unheeded:
-            _tell(f"generation_config.json asks for what is not done here: {first_few(self.unheeded)}")
+            _tell(f"generation_config.json asks for what is not done here: {shorten_list(self.unheeded)}")
 
 
 def _tell(message: str) -> None:
@@ -177,7 +177,7 @@ class _Chunk:
     def _encoded(self, place: int) -> list[int]:
         text = self.texts[place]
         if not isinstance(text, str):
-            raise InputError(f"text {self.first + place} is {kind_of(text)}, expected a string")
+            raise InputError(f"text {self.first + place} is {type_name(text)}, expected a string")
         ids: list[int] = self.tokenizer.encode_source(text)
         if not self.settings.copy_unknown:
             self.stats.unread += ids.count(self.tokenizer.source_unknown_id)

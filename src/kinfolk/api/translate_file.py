@@ -16,9 +16,9 @@ from typing import BinaryIO
 from kinfolk.api.tables import Inputs, Row, write_judged
 from kinfolk.api.translate import CHUNK_TEXTS, TranslateSettings, Translation, TranslationStats, translate_chunks
 from kinfolk.api.translator import Translator
-from kinfolk.data.readers import STDIN, TABLES, read_texts
+from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, read_texts
 from kinfolk.errors import InputError
-from kinfolk.files import refuse_same, replacing
+from kinfolk.files import atomic_write, check_not_same_file
 from kinfolk.machine import trim_memory
 
 Report = Callable[[int], None]  # called with the number of texts that were just done
@@ -36,13 +36,13 @@ def translate_file(
 
     `column` names the texts of a table. More than one translation of each text can be written to .jsonl only.
     """
-    refuse_same(source, output)
+    check_not_same_file(source, output)
     chosen = settings or translator.translate_settings()
     suffix = Path(output).suffix.lower()
     if chosen.search.best > 1 and suffix != ".jsonl":
         raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
     stats = TranslationStats(translator.trained_length)
-    work = _write_table if suffix in TABLES else _write_lines
+    work = _write_table if suffix in TABLE_SUFFIXES else _write_lines
     count = work(translator, source, Path(output), chosen, column, report, stats)
     stats.tell()
     return count
@@ -60,7 +60,7 @@ def _write_lines(
     if str(source) != STDIN:
         deque(read_texts(source, column), maxlen=0)  # bad lines are told now
     count = 0
-    with replacing(output) as stream:
+    with atomic_write(output) as stream:
         for chunk in translate_chunks(translator, read_texts(source, column), settings, stats):
             _append(stream, [options[0] for options in chunk])
             count += len(chunk)

@@ -78,7 +78,7 @@ class TranslationRun:
         model, seed, objective = self.model(), self.settings.seed, self.objective
         run = Run.open(folder, self.description())
         try:
-            places = [pair.where for pair in self.learned.pairs]
+            places = [pair.location for pair in self.learned.pairs]
             trainer = Trainer(
                 model,
                 objective,

@@ -15,11 +15,11 @@ from kinfolk.api.generation_config import GenerationConfig
 from kinfolk.api.translate import TranslateSettings, Translation, translate_chunks, written_ids
 from kinfolk.checkpoints.manifest import CARD, write_manifest
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
-from kinfolk.errors import InputError, TokenizerError, kind_of
-from kinfolk.files import new_folder, write_bytes
+from kinfolk.errors import InputError, TokenizerError, type_name
+from kinfolk.files import atomic_folder, write_bytes
 from kinfolk.models.registry import text_to_text
 from kinfolk.models.text_to_text import TextToText
-from kinfolk.text.pairs import TranslationTokenizer, load_pair
+from kinfolk.text.pairs import TranslationTokenizer, load_pair_tokenizer
 
 if TYPE_CHECKING:
     from kinfolk.api.info import TextToTextInfo
@@ -102,7 +102,7 @@ class Translator:
         settings = self.translate_settings(**sought, **drawn, max_length=max_length, copy_unknown=copy_unknown)
         single = isinstance(texts, str)
         if not isinstance(texts, Iterable):
-            raise InputError(f"expected a text or a collection of texts, found {kind_of(texts)}")
+            raise InputError(f"expected a text or a collection of texts, found {type_name(texts)}")
         given: Iterable[str] = [texts] if isinstance(texts, str) else texts
         found = [options for chunk in self.translate_stream(given, settings) for options in chunk]
         if best > 1:
@@ -128,7 +128,7 @@ class Translator:
         """
         for name, text in {"source": source, "target": "" if target is None else target}.items():
             if not isinstance(text, str):
-                raise InputError(f"the {name} is {kind_of(text)}, expected a string")
+                raise InputError(f"the {name} is {type_name(text)}, expected a string")
         if target is None:
             found = align_written(self.model, self.tokenizer, source, written_ids(self, source))
         else:
@@ -153,7 +153,7 @@ class Translator:
         `card` is the text of its README.md, which may be edited later.
         """
         path = Path(folder)
-        with new_folder(path) as temporary:
+        with atomic_folder(path) as temporary:
             write_text_to_text(temporary, TextToTextCheckpoint(self.model, self.public, self.generation))
             self.tokenizer.save(temporary)
             if card is not None:
@@ -165,5 +165,5 @@ class Translator:
 def read_translator(folder: Path, device: torch.device, name: str, allow_pickle: bool = False) -> Translator:
     """The text-to-text model of a folder."""
     found = read_text_to_text(folder, allow_pickle)
-    tokenizer = load_pair(folder)
+    tokenizer = load_pair_tokenizer(folder)
     return Translator(found.model.to(device), tokenizer, found.public, found.generation, name)

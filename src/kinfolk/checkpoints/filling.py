@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kinfolk.checkpoints.keys import Source, read_source
 from kinfolk.checkpoints.tensors import TensorSource, write_sharded
-from kinfolk.errors import WeightsError, first_few
+from kinfolk.errors import WeightsError, shorten_list
 from kinfolk.files import write_json
 
 
@@ -33,10 +33,10 @@ def fill(
     used = {theirs for source in places.values() for theirs in source.names}
     missing = [theirs for source in places.values() for theirs in source.names if theirs not in names]
     if missing:
-        raise WeightsError(f"{tensors.where}: missing {len(missing)} tensors: {first_few(missing)}")
+        raise WeightsError(f"{tensors.where}: missing {len(missing)} tensors: {shorten_list(missing)}")
     extra = sorted(set(names) - used - explained)
     if extra:
-        raise WeightsError(f"{tensors.where}: {len(extra)} tensors that {title} lacks: {first_few(extra)}")
+        raise WeightsError(f"{tensors.where}: {len(extra)} tensors that {title} lacks: {shorten_list(extra)}")
     state = model.state_dict()
     for name, source in places.items():
         part = source.part(tuple(state[name].shape))

@@ -18,7 +18,7 @@ from kinfolk.checkpoints.filling import fill, write_model
 from kinfolk.checkpoints.keys import Source, divide, modern, sources
 from kinfolk.checkpoints.readout import read_readout, split_readout, write_readout
 from kinfolk.checkpoints.tensors import TensorSource, open_tensors
-from kinfolk.errors import ConfigError, WeightsError, first_few
+from kinfolk.errors import ConfigError, WeightsError, shorten_list
 from kinfolk.files import inside, read_object
 from kinfolk.models.model import EncoderConfig, Family, Head, Model
 from kinfolk.models.registry import family as family_of
@@ -57,7 +57,7 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     if found is not None:
         if model.heads:
             raise WeightsError(
-                f"{tensors.where}: beside head.json the weights carry heads of their own: {first_few(model.heads)}"
+                f"{tensors.where}: beside head.json the weights carry heads of their own: {shorten_list(model.heads)}"
             )
         model = model.with_heads(dict([found]))
     return Checkpoint(model.eval(), public)

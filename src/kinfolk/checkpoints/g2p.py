@@ -19,11 +19,10 @@ import numpy as np
 import torch
 
 from kinfolk.checkpoints.packaged import Packaged
-from kinfolk.errors import WeightsError, first_few
+from kinfolk.errors import WeightsError, shorten_list
 from kinfolk.files import read_bytes
 from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from kinfolk.text.documents import Source, bpe_model
-from kinfolk.text.families import added_token
+from kinfolk.text.families import TokenizerSource, added_token, bpe_model
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer
 
@@ -80,7 +79,7 @@ def _shapes(archive: zipfile.ZipFile, path: Path) -> dict[str, tuple[int, ...]]:
     wanted = set(KEYS.values())
     for fault, names in (("missing", wanted - set(sizes)), ("not expected", set(sizes) - wanted)):
         if names:
-            raise WeightsError(f"{path}: {len(names)} arrays are {fault}: {first_few(sorted(names))}")
+            raise WeightsError(f"{path}: {len(names)} arrays are {fault}: {shorten_list(sorted(names))}")
     found = {}
     for name, size in sizes.items():
         with archive.open(f"{name}.npy") as stream:
@@ -140,4 +139,4 @@ def _tokenizer(tokens: dict[str, int], parts: dict[str, Any]) -> Tokenizer:
         added_token(tokens[token], token, special=True) for token in sorted(roles.values(), key=tokens.__getitem__)
     ]
     document = {"version": "1.0", "added_tokens": added, **parts}
-    return Tokenizer(Source(document, roles, {}, "letters and phonemes"))
+    return Tokenizer(TokenizerSource(document, roles, {}, "letters and phonemes"))

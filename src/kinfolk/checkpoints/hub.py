@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kinfolk.errors import FolderError, HubError, InputError, kind_of
+from kinfolk.errors import FolderError, HubError, InputError, type_name
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 READ = (
@@ -31,7 +31,7 @@ NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
     """The folder that holds the model."""
     if not isinstance(name_or_path, str | Path):
-        raise InputError(f"expected a folder or a hub name, found {kind_of(name_or_path)}")
+        raise InputError(f"expected a folder or a hub name, found {type_name(name_or_path)}")
     name = str(name_or_path)
     if not name:
         raise FolderError('"" names no folder; for the one you are in, write "."')

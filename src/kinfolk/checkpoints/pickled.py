@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kinfolk.checkpoints.header import LFS_POINTER
 from kinfolk.checkpoints.safetensors_file import tensor_bytes
-from kinfolk.errors import WeightsError, nearest
+from kinfolk.errors import WeightsError, did_you_mean
 from kinfolk.files import require_file
 
 ZIP_START = b"PK\x03\x04"  # torch's format since 1.6; only this one can be mapped
@@ -45,7 +45,7 @@ class PickledTensors:
     def read(self, name: str) -> Tensor:
         if name in self._tensors:
             return self._tensors[name]
-        raise WeightsError(f"{self.where}: no tensor {name!r}{nearest(name, self._tensors)}")
+        raise WeightsError(f"{self.where}: no tensor {name!r}{did_you_mean(name, self._tensors)}")
 
 
 def _unpickle(path: Path) -> Any:

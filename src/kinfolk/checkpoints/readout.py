@@ -15,7 +15,7 @@ import torch
 
 from kinfolk.checkpoints.keys import Source, read_source
 from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
-from kinfolk.errors import ConfigError, WeightsError, first_few, nearest
+from kinfolk.errors import ConfigError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.model import EncoderConfig, Model
 from kinfolk.nn.probe import ProbeConfig, ProbeHead
@@ -31,7 +31,7 @@ def split_readout(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
     if not found:
         return model, None
     if len(model.heads) > 1:
-        raise WeightsError(f"a readout is saved with no other head beside it; here are {first_few(model.heads)}")
+        raise WeightsError(f"a readout is saved with no other head beside it; here are {shorten_list(model.heads)}")
     return model.with_heads({}), found[0]
 
 
@@ -63,10 +63,10 @@ def _settings(public: dict[str, Any], config: EncoderConfig) -> ProbeConfig:
     known = [field.name for field in dataclasses.fields(ProbeConfig)]
     for name in public:
         if name not in known:
-            raise ConfigError(f'unknown setting "{name[:60]}"{nearest(name[:60], known)}')
+            raise ConfigError(f'unknown setting "{name[:60]}"{did_you_mean(name[:60], known)}')
     missing = [name for name in known if name not in public]
     if missing:
-        raise ConfigError(f"no {first_few(missing)}")
+        raise ConfigError(f"no {shorten_list(missing)}")
     layers = public["layers"]
     found = ProbeConfig(**(public | {"layers": tuple(layers) if isinstance(layers, list) else layers}))
     if found.width != config.width or max(found.layers) > config.layers:
@@ -89,7 +89,7 @@ def _filled(config: ProbeConfig, tensors: SafetensorsFile) -> ProbeHead:
     state, stored = readout.state_dict(), set(tensors.names())
     for fault, names in (("missing", state.keys() - stored), ("not expected", stored - state.keys())):
         if names:
-            raise WeightsError(f"{tensors.where}: {len(names)} tensors are {fault}: {first_few(sorted(names))}")
+            raise WeightsError(f"{tensors.where}: {len(names)} tensors are {fault}: {shorten_list(sorted(names))}")
     for name, tensor in state.items():
         if tensors.shape(name) != tuple(tensor.shape):
             raise WeightsError(

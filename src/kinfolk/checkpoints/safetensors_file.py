@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from kinfolk.checkpoints.header import DTYPE_NAMES, DTYPES, METADATA, Buffer, Entry, build_header, parse_header
-from kinfolk.errors import WeightsError, nearest
-from kinfolk.files import reading, replacing, require_file
+from kinfolk.errors import WeightsError, did_you_mean
+from kinfolk.files import atomic_write, reading, require_file
 
 FORMAT: Mapping[str, str] = MappingProxyType({"format": "pt"})  # what other readers expect to find
 
@@ -72,7 +72,7 @@ class SafetensorsBuffer:
     def _entry(self, name: str) -> Entry:
         if name in self.entries:
             return self.entries[name]
-        raise WeightsError(f"{self.where}: no tensor {name!r}{nearest(name, self.entries)}")
+        raise WeightsError(f"{self.where}: no tensor {name!r}{did_you_mean(name, self.entries)}")
 
 
 class SafetensorsFile(SafetensorsBuffer):
@@ -106,7 +106,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[s
     """
     order = _order(tensors, str(path))
     header = _header(tensors, order, metadata)
-    with replacing(path, len(header) + sum(tensor_bytes(tensors[name]) for name in order)) as stream:
+    with atomic_write(path, len(header) + sum(tensor_bytes(tensors[name]) for name in order)) as stream:
         stream.write(header)
         _write_data(stream, tensors, order)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from kinfolk.checkpoints.safetensors_file import SafetensorsFile, TensorSource, tensor_bytes, write_tensors
-from kinfolk.errors import FolderError, WeightsError, first_few, nearest
+from kinfolk.errors import FolderError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
 
 WHOLE = "model.safetensors"
@@ -47,7 +47,7 @@ class ShardedTensors:
     def _shard(self, name: str) -> TensorSource:
         if name in self._shards:
             return self._shards[name]
-        raise WeightsError(f"{self.where}: no tensor {name!r}{nearest(name, self._shards)}")
+        raise WeightsError(f"{self.where}: no tensor {name!r}{did_you_mean(name, self._shards)}")
 
 
 def _weight_map(index: Path) -> dict[str, str]:
@@ -63,7 +63,7 @@ def _check_agreement(where: str, placed: set[str], held: set[str]) -> None:
         (held - placed, "holds, but the index does not place there,"),
     ):
         if names:
-            raise WeightsError(f"{where} {fault} {first_few(repr(name[:80]) for name in sorted(names))}")
+            raise WeightsError(f"{where} {fault} {shorten_list(repr(name[:80]) for name in sorted(names))}")
 
 
 def write_sharded(folder: Path, tensors: Mapping[str, Tensor], most_bytes: int = MOST_BYTES) -> None:

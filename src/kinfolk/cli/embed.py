@@ -9,7 +9,7 @@ import typer
 
 from kinfolk.cli.options import AllowPickle, Column, Device, Model, Stride, Window, open_encoder, parse_layers
 from kinfolk.cli.progress import working
-from kinfolk.files import reading, refuse_same
+from kinfolk.files import check_not_same_file, reading
 
 EXAMPLE = """\
 Example:
@@ -51,9 +51,9 @@ def embed(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Turn a file of texts into vectors. Row i of the output belongs to text i of the input."""
-    from kinfolk.data.readers import read_texts
+    from kinfolk.data.formats import read_texts
 
-    refuse_same(source, output)
+    check_not_same_file(source, output)
     total = count_texts(source, column)
     from kinfolk.api.embed_file import embed_file
 
@@ -69,7 +69,7 @@ def count_texts(path: str, column: str | None) -> int | None:
 
     None for what can be read only once: standard input, a pipe.
     """
-    from kinfolk.data.readers import STDIN, read_texts
+    from kinfolk.data.formats import STDIN, read_texts
 
     texts = read_texts(path, column)
     with reading(Path(path)):

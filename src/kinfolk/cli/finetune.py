@@ -317,12 +317,12 @@ def show_perplexity(found: float, json: bool) -> None:
 
 def show_evaluation(found: Evaluation) -> None:
     """Tables for a reader."""
-    from kinfolk.data.tags import marks_spans
+    from kinfolk.data.tagging import has_spans
 
     if found.bad:
         log_line(f"note: {found.bad} bad rows were left out")
     print_table((f"on {found.examples:,} examples", "value"), list(found.metrics.items()))
-    if "recall" in found.metrics and marks_spans(found.labels):
+    if "recall" in found.metrics and has_spans(found.labels):
         print("f1, precision and recall are those of whole entities")
     if found.confusion is not None and len(found.labels) <= 20:
         print("\nrows: the truth; columns: what the model says")

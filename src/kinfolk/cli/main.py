@@ -80,9 +80,9 @@ add("convert", convert.convert, convert.EXAMPLE, computes=False)
 
 def prepare_process() -> None:
     """The process is our own here, so its allocator may be set."""
-    from kinfolk.machine import keep_few_kernels, tune
+    from kinfolk.machine import limit_kernel_cache, tune
 
-    keep_few_kernels()
+    limit_kernel_cache()
     tune()
 
 

@@ -57,9 +57,9 @@ def search(
 def build_from(encoder: Encoder, source: str, column: str | None, folder: Path, total: int | None) -> Index:
     """The index of a file's rows."""
     from kinfolk.api.search import build_index
-    from kinfolk.data.readers import COLUMN, is_table, read_rows, read_texts
+    from kinfolk.data.formats import TEXT_COLUMN, is_table, read_rows, read_texts
 
-    wanted = COLUMN if column is None else column
+    wanted = TEXT_COLUMN if column is None else column
     rows = read_rows(source, wanted) if is_table(source) else read_texts(source, column)
     with working(total) as (work, report):
         built = build_index(encoder, rows, folder, wanted, report)

@@ -34,9 +34,9 @@ def tokenize(
             encoding.tokens,
             encoding.ids,
             encoding.segments,
-            encoding.words,
+            encoding.word_ids,
             encoding.offsets,
-            encoding.sequences,
+            encoding.sequence_ids,
             strict=True,
         )
     ]

@@ -282,7 +282,7 @@ def translate(
 
 def read(source: str, column: str | None) -> Any:
     """The texts of a file."""
-    from kinfolk.data.readers import read_texts
+    from kinfolk.data.formats import read_texts
 
     return read_texts(source, column)
 

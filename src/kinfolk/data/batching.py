@@ -37,12 +37,12 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def weighed_chunks(
+def weighted_chunks(
     items: Iterable[Item], size: int, weigh: Callable[[Item], int], most: int
 ) -> Iterator[tuple[int, list[Item]]]:
     """As `chunks`, each with the number of its first item; a chunk also ends with the item that makes it weigh `most`.
 
-    >>> list(weighed_chunks(["a", "bb", "c", "d"], size=3, weigh=len, most=3))
+    >>> list(weighted_chunks(["a", "bb", "c", "d"], size=3, weigh=len, most=3))
     [(0, ['a', 'bb']), (2, ['c', 'd'])]
     """
     first, chunk, weight = 0, [], 0
@@ -60,17 +60,17 @@ class BatchSampler:
     """Which items each training step sees: a pure function of (seed, step), so a run can go on anywhere.
 
     Every epoch is a new shuffle, cut into stretches of fifty batches; each stretch is sorted by length, so that
-    neighbours are alike, cut into batches of at most `most_items` items and `most_tokens` tokens, and the batches are
+    neighbours are alike, cut into batches of at most `max_items` items and `max_tokens` tokens, and the batches are
     shuffled again.
     """
 
     STRETCH = 50
 
-    def __init__(self, lengths: Sequence[int], seed: int, most_items: int, most_tokens: int | None = None):
+    def __init__(self, lengths: Sequence[int], seed: int, max_items: int, max_tokens: int | None = None):
         self.lengths = lengths
         self.seed = seed
-        self.most_items = most_items
-        self.most_tokens = most_tokens
+        self.max_items = max_items
+        self.max_tokens = max_tokens
         self._ends: list[int] = []  # the first step after each epoch, as far as known
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -80,7 +80,7 @@ class BatchSampler:
             self._epoch = (number, self._make(number))
         return self._epoch[1]
 
-    def place(self, step: int) -> tuple[int, int]:
+    def locate(self, step: int) -> tuple[int, int]:
         """(epoch, number of the batch in it) of a step."""
         number = 0
         start = 0
@@ -94,14 +94,14 @@ class BatchSampler:
 
     def batch(self, step: int) -> list[int]:
         """Numbers of the items of one step."""
-        epoch, place = self.place(step)
+        epoch, place = self.locate(step)
         return self.epoch(epoch)[place]
 
     def steps(self, epochs: float) -> int:
         """How many steps so many epochs have."""
         whole = int(epochs)
         for number in range(whole):
-            self.place(self._ends[number - 1] if number else 0)
+            self.locate(self._ends[number - 1] if number else 0)
         steps = self._ends[whole - 1] if whole else 0
         return steps + round((epochs - whole) * len(self.epoch(whole))) if epochs > whole else steps
 
@@ -110,7 +110,7 @@ class BatchSampler:
         order = list(range(len(self.lengths)))
         draw.shuffle(order)
         batches: list[list[int]] = []
-        for stretch in chunks(order, self.STRETCH * self.most_items):
+        for stretch in chunks(order, self.STRETCH * self.max_items):
             batches += self._cut(sorted(stretch, key=self.lengths.__getitem__))
         draw.shuffle(batches)
         return batches
@@ -119,8 +119,8 @@ class BatchSampler:
         batch: list[int] = []
         tokens = 0
         for item in ordered:
-            full = self.most_tokens is not None and tokens + self.lengths[item] > self.most_tokens
-            if batch and (full or len(batch) == self.most_items):
+            full = self.max_tokens is not None and tokens + self.lengths[item] > self.max_tokens
+            if batch and (full or len(batch) == self.max_items):
                 yield batch
                 batch, tokens = [], 0
             batch.append(item)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Choice, ReadResult, finished
-from kinfolk.data.readers import RowErrors, json_kind, no_column, numbered_rows
-from kinfolk.errors import DataError
+from kinfolk.data.formats import numbered_rows
+from kinfolk.errors import DataError, RowErrors, json_type, missing_column
 
 PLAIN = ("context", "options", "answer")
 
@@ -49,9 +49,9 @@ def _parts(row: dict[str, Any]) -> tuple[Any, Any, Any]:
 def _fault(row: dict[str, Any], needs_label: bool) -> str | None:
     for name in PLAIN[:1] if "options" in row else ("sent1", "sent2", "ending0"):
         if name not in row:
-            return no_column(name, list(row))
+            return missing_column(name, list(row))
         if not isinstance(row[name], str):
-            return f'"{name}" is {json_kind(row[name])}, expected a string'
+            return f'"{name}" is {json_type(row[name])}, expected a string'
     _, options, answer = _parts(row)
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):
         return "the options must be a list of two or more strings"

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from kinfolk.data.readers import RowErrors
-from kinfolk.errors import DataError, InputError, kind_of
+from kinfolk.errors import DataError, InputError, RowErrors, type_name
 
 Label = str | float | tuple[str, ...]  # a class, a number, or any number of labels
 
@@ -24,7 +23,7 @@ class Example:
     text: str
     pair: str | None
     label: Label | None
-    where: str
+    location: str
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -42,7 +41,7 @@ class Choice:
     context: str
     options: tuple[str, ...]
     answer: int | None
-    where: str
+    location: str
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -60,7 +59,7 @@ class Sentence:
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     label: str | None
-    where: str
+    location: str
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -79,7 +78,7 @@ class Question:
     question: str
     context: str
     answers: tuple[tuple[str, int], ...]
-    where: str
+    location: str
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -101,7 +100,7 @@ class ReadResult(Generic[Item]):
     examples: list[Item]
     bad: int
     reasons: tuple[str, ...]
-    told: str = ""
+    description: str = ""
 
 
 LEARNED = {  # what each task learns from
@@ -114,11 +113,11 @@ LEARNED = {  # what each task learns from
 }
 
 
-def plain_example(given: Any, number: int) -> Any:
+def to_example(given: Any, number: int) -> Any:
     """A tuple or list of text and label, or of text, pair and label, as an example; all else as it is.
 
-    >>> plain_example(("Lovely.", "good"), 0)
-    Example(text='Lovely.', pair=None, label='good', where='example 0')
+    >>> to_example(("Lovely.", "good"), 0)
+    Example(text='Lovely.', pair=None, label='good', location='example 0')
     """
     match given:
         case str(text), label:
@@ -135,18 +134,18 @@ def _plain_label(label: Any) -> Any:
     return label.item() if hasattr(label, "item") and getattr(label, "shape", None) == () else label
 
 
-def checked_examples(given: Iterable[object], task: str) -> list[AnyExample]:
+def check_examples(given: Iterable[object], task: str) -> list[AnyExample]:
     """Examples that were made in a program, not read from a file: of the task's kind, with labels it can learn."""
     found: list[AnyExample] = []
     for number, example in enumerate(given):
         if not isinstance(example, LEARNED[task]):
             kind = LEARNED[task].__name__
-            raise InputError(f"example {number} is {kind_of(example)}; the task {task} learns from {kind}s")
+            raise InputError(f"example {number} is {type_name(example)}; the task {task} learns from {kind}s")
         if isinstance(example, Example):
             example = replace(example, label=_of_task(example.label, task))
         if isinstance(example, Example) and not _fits(example.label, task):
             wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
-            raise InputError(f"{example.where}: the label {str(example.label)[:60]!r} is not {wanted}")
+            raise InputError(f"{example.location}: the label {str(example.label)[:60]!r} is not {wanted}")
         found.append(example)  # type: ignore[arg-type]
     return found
 
@@ -166,13 +165,15 @@ def _fits(label: object, task: str) -> bool:
     return isinstance(label, str) and bool(label)
 
 
-def finished(examples: list[Item], problems: RowErrors, needs_some: bool = True, told: str = "") -> ReadResult[Item]:
+def finished(
+    examples: list[Item], problems: RowErrors, needs_some: bool = True, description: str = ""
+) -> ReadResult[Item]:
     """The result of a reader, unless there are too many bad rows or no good one."""
-    problems.tell()
+    problems.raise_if_any()
     if needs_some and not examples:
-        left_out = f" ({'; '.join(problems.found)})" if problems.found else ""
-        raise DataError(f"{problems.where}: no examples in it{left_out}")
-    return ReadResult(examples, problems.count, tuple(problems.found), told)
+        left_out = f" ({'; '.join(problems.messages)})" if problems.messages else ""
+        raise DataError(f"{problems.location}: no examples in it{left_out}")
+    return ReadResult(examples, problems.count, tuple(problems.messages), description)
 
 
 def numbers_of(examples: Iterable[AnyExample]) -> list[float]:

@@ -17,18 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import fingerprint
-from kinfolk.data.labelled import table_rows
-from kinfolk.data.readers import (
-    TABLES,
-    RowErrors,
-    escaped_lines,
-    is_table,
-    json_kind,
-    no_column,
-    numbered_lines,
-    readable,
-)
-from kinfolk.errors import DataError, InputError
+from kinfolk.data.formats import TABLE_SUFFIXES, is_table, is_utf8, numbered_lines, raw_lines
+from kinfolk.data.tables import table_rows
+from kinfolk.errors import DataError, InputError, RowErrors, json_type, missing_column
 
 COLUMNS = ("source", "target")
 MOST_HELD = 2_000  # pairs that are held out; a tenth of all where that is less
@@ -41,7 +32,7 @@ class Pair:
 
     source: str
     target: str
-    where: str
+    location: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_r
     if columns is not None and (isinstance(columns, str) or len(columns) != 2 or columns[0] == columns[1]):
         raise InputError(f"columns={columns!r} must be the names of two columns, the source's and the target's")
     if not is_table(path):
-        raise DataError(f"{path}: pairs stand in a table ({', '.join(TABLES)}), or in two files of lines")
+        raise DataError(f"{path}: pairs stand in a table ({', '.join(TABLE_SUFFIXES)}), or in two files of lines")
     problems = RowErrors(str(path), max_bad_rows)
     if path.suffix.lower() == ".tsv" and columns is None:
         return _gathered(_tabbed(path, problems), problems)
@@ -71,7 +62,7 @@ def read_parallel(source: str | Path, target: str | Path, max_bad_rows: int = 0)
     return _gathered(_beside(Path(source), Path(target), problems), problems)
 
 
-def made_pairs(given: Iterable[Any]) -> list[Pair]:
+def to_pairs(given: Iterable[Any]) -> list[Pair]:
     """Pairs that are in memory already, as Pair or as two texts each."""
     found = []
     for number, item in enumerate(given, 1):
@@ -120,15 +111,15 @@ Row = tuple[int, Any, Any]  # a line, and what stands there for a source and a t
 def _gathered(rows: Iterator[Row], problems: RowErrors) -> ReadPairs:
     pairs: list[Pair] = []
     for number, source, target in rows:
-        pair = Pair(source, target, f"{problems.where}:{number}")
+        pair = Pair(source, target, f"{problems.location}:{number}")
         fault = _fault(pair)
         if fault:
             problems.add(number, fault)
         else:
             pairs.append(pair)
-    problems.tell()
+    problems.raise_if_any()
     if not pairs:
-        raise DataError(f"{problems.where}: no pairs in it" + "".join(f"; {found}" for found in problems.found[:1]))
+        raise DataError(f"{problems.location}: no pairs in it" + "".join(f"; {one}" for one in problems.messages[:1]))
     return ReadPairs(pairs, problems.count)
 
 
@@ -136,7 +127,7 @@ def _fault(pair: Pair) -> str | None:
     sides: list[tuple[str, Any]] = [("source", pair.source), ("target", pair.target)]
     for name, text in sides:
         if not isinstance(text, str):
-            return f"the {name} is {json_kind(text)}, expected a string"
+            return f"the {name} is {json_type(text)}, expected a string"
         if not text.strip():
             return f"the {name} is empty"
     return None
@@ -159,10 +150,10 @@ def _columns(path: Path, problems: RowErrors, names: Sequence[str]) -> Iterator[
     for number, row in table_rows(path, problems, None):
         missing = [name for name in names if name not in row]
         if missing and first:
-            raise DataError(f"{path}:{number}: {no_column(missing[0], list(row))}; name both columns")
+            raise DataError(f"{path}:{number}: {missing_column(missing[0], list(row))}; name both columns")
         first = False
         if missing:
-            problems.add(number, no_column(missing[0], list(row)))
+            problems.add(number, missing_column(missing[0], list(row)))
         else:
             yield number, row[names[0]], row[names[1]]
 
@@ -174,7 +165,7 @@ def _beside(source: Path, target: Path, problems: RowErrors) -> Iterator[Row]:
         if None in side:
             continue
         for path, line in zip((source, target), side, strict=True):
-            if not readable(line):
+            if not is_utf8(line):
                 problems.add(counts[0], f"{path} is not UTF-8 text there")
                 break
         else:
@@ -186,6 +177,6 @@ def _beside(source: Path, target: Path, problems: RowErrors) -> Iterator[Row]:
 
 
 def _counted(path: Path, counts: list[int], side: int) -> Iterator[str]:
-    for number, line in escaped_lines(path):
+    for number, line in raw_lines(path):
         counts[side] = number
         yield line

@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from kinfolk.data.readers import RowErrors, no_column
-from kinfolk.errors import DataError
+from kinfolk.errors import DataError, RowErrors, missing_column
 from kinfolk.files import reading, require_file
 
 ROWS_AT_ONCE = 4096
@@ -26,7 +25,7 @@ def parquet_rows(path: Path, problems: RowErrors, column: str | None = None) -> 
         if len(set(names)) < len(names):
             problems.stop(1, "a column stands there twice")
         if column is not None and column not in names:
-            problems.stop(1, no_column(column, names))
+            problems.stop(1, missing_column(column, names))
         for batch in file.iter_batches(ROWS_AT_ONCE):
             for row in batch.to_pylist():
                 number += 1
@@ -60,12 +59,12 @@ class ParquetColumns:
         self.library = _library(path, "writing")
         self.schema: Any = None
 
-    def take_from(self, path: Path) -> None:
+    def copy_schema(self, path: Path) -> None:
         """Just the columns of this file."""
         with _opened(path) as file:
             self.schema = file.schema_arrow.remove_metadata()
 
-    def look_at(self, rows: Sequence[dict[str, Any]]) -> None:
+    def infer_types(self, rows: Sequence[dict[str, Any]]) -> None:
         """Widen the types until they hold these rows too."""
         with self.telling():
             found = self.library.Table.from_pylist(rows).schema

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Question, ReadResult, finished
-from kinfolk.data.readers import RowErrors, json_kind
-from kinfolk.errors import DataError
+from kinfolk.errors import DataError, RowErrors, json_type
 from kinfolk.files import read_object
 
 
@@ -21,7 +20,7 @@ def read_squad(path: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Que
     path = Path(path)
     articles = read_object(path).get("data")
     if not isinstance(articles, list):
-        raise DataError(f'{path}: not a SQuAD file: its "data" is {json_kind(articles)}, expected a list of articles')
+        raise DataError(f'{path}: not a SQuAD file: its "data" is {json_type(articles)}, expected a list of articles')
     problems = RowErrors(str(path), max_bad_rows)
     questions: list[Question] = []
     seen: set[str] = set()
@@ -47,22 +46,22 @@ def _entries(articles: list[Any], problems: RowErrors) -> Iterator[tuple[str, st
             entries = _list(paragraph, "qas", place, problems)
             context = paragraph.get("context") if entries else None
             if entries and not isinstance(context, str):
-                problems.add(place, f'"context" is {json_kind(context)}, expected a string')
+                problems.add(place, f'"context" is {json_type(context)}, expected a string')
                 continue
             for entry_number, entry in enumerate(entries, start=1):
                 if isinstance(entry, dict) and isinstance(context, str):
                     yield f"{place}/{entry.get('id', entry_number)}", context, entry
                 else:
-                    problems.add(f"{place}/{entry_number}", f"expected an object, found {json_kind(entry)}")
+                    problems.add(f"{place}/{entry_number}", f"expected an object, found {json_type(entry)}")
 
 
 def _list(owner: Any, name: str, place: str, problems: RowErrors) -> list[Any]:
     if not isinstance(owner, dict):
-        problems.add(place, f"expected an object, found {json_kind(owner)}")
+        problems.add(place, f"expected an object, found {json_type(owner)}")
         return []
     found = owner.get(name)
     if not isinstance(found, list):
-        problems.add(place, f'"{name}" is {json_kind(found)}, expected a list')
+        problems.add(place, f'"{name}" is {json_type(found)}, expected a list')
         return []
     return found
 
@@ -70,10 +69,10 @@ def _list(owner: Any, name: str, place: str, problems: RowErrors) -> list[Any]:
 def _fault(entry: dict[str, Any], context: str) -> str | None:
     for name in ("id", "question"):
         if not isinstance(entry.get(name), str):
-            return f'"{name}" is {json_kind(entry.get(name))}, expected a string'
+            return f'"{name}" is {json_type(entry.get(name))}, expected a string'
     answers = entry.get("answers", [])
     if not isinstance(answers, list):
-        return f'"answers" is {json_kind(answers)}, expected a list'
+        return f'"answers" is {json_type(answers)}, expected a list'
     if answers and entry.get("is_impossible"):
         return "is_impossible, and yet there are answers"
     return next((fault for answer in answers if (fault := _answer_fault(answer, context))), None)
@@ -84,7 +83,7 @@ def _answer_fault(answer: Any, context: str) -> str | None:
         return 'an answer must be an object with "text" and "answer_start"'
     text, start = answer["text"], answer.get("answer_start")
     if type(start) is not int:
-        return f'"answer_start" is {json_kind(start)}, expected a whole number'
+        return f'"answer_start" is {json_type(start)}, expected a whole number'
     if not text:
         return "an answer is empty"
     if start < 0 or not context.startswith(text, start):

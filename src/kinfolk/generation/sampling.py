@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinfolk.errors import InputError, number_between, whole_number
+from kinfolk.errors import InputError, check_int, check_number
 from kinfolk.generation.constraints import Hypothesis, Request, one_by_one
 from kinfolk.nn.state import StepModel
 
@@ -39,12 +39,12 @@ class Sampling:
 
     def __post_init__(self) -> None:
         hint = "; for the likeliest token every time use greedy search (beam 1)" if self.temperature == 0 else ""
-        number_between("temperature", self.temperature, 0, HOTTEST, f"above 0{hint}")
+        check_number("temperature", self.temperature, 0, HOTTEST, f"above 0{hint}")
         if self.top_k is not None:
-            whole_number("top_k", self.top_k)
+            check_int("top_k", self.top_k)
         if self.top_p is not None:
-            number_between("top_p", self.top_p, 0, 1, "above 0 and at most 1")
-        if whole_number("seed", self.seed, 0) >= 2**63:
+            check_number("top_p", self.top_p, 0, 1, "above 0 and at most 1")
+        if check_int("seed", self.seed, 0) >= 2**63:
             raise InputError(f"seed={self.seed} must be below 2^63")
 
 

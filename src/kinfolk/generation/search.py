@@ -30,7 +30,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError, check_choice, number_between
+from kinfolk.errors import InputError, check_choice, check_number
 from kinfolk.generation.beams import ActiveBeams, Finished
 from kinfolk.generation.constraints import Hypothesis, Request, one_by_one
 from kinfolk.nn.state import StepModel, compaction_order
@@ -53,7 +53,7 @@ class Penalty:
     def __post_init__(self) -> None:
         check_choice("penalty", self.kind, PENALTIES)
         told = f"from -{LARGEST_ALPHA} to {LARGEST_ALPHA}"
-        number_between("length_penalty", self.alpha, -LARGEST_ALPHA, LARGEST_ALPHA, told, with_low=True)
+        check_number("length_penalty", self.alpha, -LARGEST_ALPHA, LARGEST_ALPHA, told, inclusive=True)
 
     def __call__(self, lengths: Tensor) -> Tensor:
         base = (5.0 + lengths.double()) / 6.0 if self.kind == "gnmt" else lengths.double()

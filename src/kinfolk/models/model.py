@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from kinfolk.errors import ConfigError, MissingHeadError, nearest
+from kinfolk.errors import ConfigError, MissingHeadError, did_you_mean
 from kinfolk.nn.fast.linear import Embedding
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.trace import Trace
@@ -61,7 +61,7 @@ class Config:
         known = [item.name for item in dataclasses.fields(cls)]
         for name in settings:
             if name not in known:
-                raise ConfigError(f'{cls.__name__} has no setting "{name}"{nearest(name, known)}')
+                raise ConfigError(f'{cls.__name__} has no setting "{name}"{did_you_mean(name, known)}')
         return cls(**settings)
 
     @classmethod

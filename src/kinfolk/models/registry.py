@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import TypeVar
 
-from kinfolk.errors import ConfigError, InputError, nearest
+from kinfolk.errors import ConfigError, InputError, did_you_mean
 from kinfolk.models.model import Family, Preset
 from kinfolk.models.text_to_text import TextToText, TextToTextPreset
 
@@ -38,7 +38,7 @@ def family(name: str) -> Family:
     """
     if name not in FILES:
         raise ConfigError(
-            f'model type "{name[:60]}" is not one of kinfolk\'s ({", ".join(FILES)}){nearest(name, FILES)}'
+            f'model type "{name[:60]}" is not one of kinfolk\'s ({", ".join(FILES)}){did_you_mean(name, FILES)}'
         )
     found: Family = import_module(FILES[name]).FAMILY
     return found
@@ -69,7 +69,7 @@ def text_to_text(name: str) -> TextToText:
     if name not in TEXT_TO_TEXT:
         listed = ", ".join(TEXT_TO_TEXT)
         raise ConfigError(
-            f'model type "{name[:60]}" is not one that writes texts ({listed}){nearest(name, TEXT_TO_TEXT)}'
+            f'model type "{name[:60]}" is not one that writes texts ({listed}){did_you_mean(name, TEXT_TO_TEXT)}'
         )
     found: TextToText = import_module(TEXT_TO_TEXT[name]).FAMILY
     return found
@@ -94,7 +94,7 @@ def owner(name: str, relatives: Sequence[Kin]) -> Kin:
     """The one of the relatives that has a preset of this name."""
     known = {preset_name: relative for relative in relatives for preset_name in relative.presets}
     if name not in known:
-        raise InputError(f'no preset is called "{name}"{nearest(name, known)}')
+        raise InputError(f'no preset is called "{name}"{did_you_mean(name, known)}')
     return known[name]
 
 

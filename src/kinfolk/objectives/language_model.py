@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError, whole_number
+from kinfolk.errors import InputError, check_int
 from kinfolk.nn.losses import chunked_cross_entropy
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.recurrent import CellState
@@ -43,8 +43,8 @@ class ContiguousStreams(Sequence[StreamSample]):
     def __init__(self, stream: Sequence[int] | np.ndarray, lanes: int, length: int):
         self.stream, self.lanes, self.length = stream, lanes, length
         asked = len(stream) - 1
-        whole_number("length", length)
-        if asked < whole_number("lanes", lanes):
+        check_int("length", length)
+        if asked < check_int("lanes", lanes):
             raise InputError(
                 f"{len(stream):,} tokens cannot be read in {lanes:,} lanes of {length:,} tokens a step; "
                 "bring more text or ask for fewer lanes"
@@ -72,13 +72,13 @@ class ContiguousStreams(Sequence[StreamSample]):
         ids, targets = ([int(token) for token in self.stream[first + shift : last + shift]] for shift in (0, 1))
         return StreamSample(ids, [], targets, first, batch == 0)
 
-    def place(self, step: int) -> tuple[int, int]:
+    def locate(self, step: int) -> tuple[int, int]:
         """(epoch, number of the batch in it) of a step."""
         return divmod(step, self.batches)
 
     def batch(self, step: int) -> list[int]:
         """Numbers of the items of one step."""
-        first = self.place(step)[1] * self.lanes
+        first = self.locate(step)[1] * self.lanes
         return list(range(first, first + self.lanes))
 
     def steps(self, epochs: float) -> int:

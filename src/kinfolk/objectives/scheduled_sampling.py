@@ -33,7 +33,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor
 
-from kinfolk.errors import InputError, check_choice, number_between
+from kinfolk.errors import InputError, check_choice, check_number
 from kinfolk.nn.losses import MOST_SCORES, chunked_cross_entropy
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.recurrent import Steps
@@ -56,7 +56,7 @@ class SamplingSchedule:
     def __post_init__(self) -> None:
         check_choice("sampling_schedule", self.schedule, SCHEDULES)
         check_choice("sampling_way", self.way, WAYS)
-        number_between("scheduled_sampling", self.most, 0, 1, "a chance from 0 to 1", with_low=True)
+        check_number("scheduled_sampling", self.most, 0, 1, "a chance from 0 to 1", inclusive=True)
         if self.most == 0 and (self.schedule, self.way) != ("linear", "passes"):
             raise InputError("sampling_schedule and sampling_way say how guesses are read: give scheduled_sampling too")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kinfolk.errors import InputError, first_few, kind_of
+from kinfolk.errors import InputError, shorten_list, type_name
 
 ONE, LISTS, TABLE = "one", "lists", "table"
 NESTED = (list, tuple, set, frozenset, np.ndarray)
@@ -95,7 +95,7 @@ def _classes(labels: Sequence[Any], y: Any) -> np.ndarray:
     found = _ordered(set(labels))
     names = [str(label) for label in found]
     if len(set(names)) < len(names):
-        raise InputError(f"two labels are written alike: {first_few(names)}")
+        raise InputError(f"two labels are written alike: {shorten_list(names)}")
     kind = getattr(y, "dtype", None)
     if isinstance(kind, np.dtype):
         return np.array(found, dtype=kind)
@@ -112,7 +112,7 @@ def _fault(label: Any) -> str | None:
     try:
         hash(label)
     except TypeError:
-        return f"is {kind_of(label)}, which cannot be a label"
+        return f"is {type_name(label)}, which cannot be a label"
     if isinstance(label, float) and not label.is_integer():
         return f"is the number {label}; TextRegressor learns numbers"
     return None
@@ -124,5 +124,5 @@ def _ordered(labels: set[Any]) -> list[Any]:
     except TypeError:
         kinds = sorted({type(label).__name__ for label in labels})
         if len(kinds) > 1:
-            raise InputError(f"y mixes labels of different kinds ({first_few(kinds)}); make them of one kind") from None
+            raise InputError(f"y mixes labels of different types ({shorten_list(kinds)}); use one type") from None
         return sorted(labels, key=str)

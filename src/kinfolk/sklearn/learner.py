@@ -16,8 +16,8 @@ from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load_encoder
 from kinfolk.data.examples import AnyExample
-from kinfolk.data.splits import stratified_split
-from kinfolk.data.survey import Survey
+from kinfolk.data.split import stratified_split
+from kinfolk.data.summary import DataSummary
 from kinfolk.errors import DataError, InputError, StopSignalError
 from kinfolk.sklearn.models import loaded
 from kinfolk.sklearn.pickled import CarriesEncoder
@@ -152,7 +152,7 @@ class TextLearner(CarriesEncoder):
         return tags
 
 
-def _tell_survey(survey: Survey, fresh: Sequence[str]) -> None:
+def _tell_survey(survey: DataSummary, fresh: Sequence[str]) -> None:
     print(survey)
 
 

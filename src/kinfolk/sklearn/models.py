@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from kinfolk.api.loaded import Encoder, load_encoder, pick_device
-from kinfolk.errors import InputError, kind_of
+from kinfolk.errors import InputError, type_name
 from kinfolk.files import reading
 
 CACHED_MODELS = 2
@@ -18,7 +18,7 @@ def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) 
     The last two models are kept; `forget_models()` lets them go.
     """
     if not isinstance(model, str | Path):
-        raise InputError(f"model={str(model)[:60]!r} is {kind_of(model)}; give a folder or a hub name")
+        raise InputError(f"model={str(model)[:60]!r} is {type_name(model)}; give a folder or a hub name")
     folder = Path(model).expanduser()
     with reading(folder):
         here = folder.is_dir()  # else it is "demo" or a hub name, whose files nobody edits

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kinfolk.api.tag import tag, tag_chances, tag_task
 from kinfolk.data.examples import Sentence
-from kinfolk.data.tags import detect_scheme, to_iob2
+from kinfolk.data.tagging import detect_scheme, to_iob2
 from kinfolk.errors import InputError
 from kinfolk.sklearn.inputs import items_of, same_length
 from kinfolk.sklearn.learner import TextLearner

@@ -51,7 +51,7 @@ class AnswerTask:
 
     def dataset(self, tokenizer: Tokenizer, examples: Sequence[Question], size: int) -> QuestionItems:
         """Questions beside windows of their contexts; a window that does not hold the first answer whole has none."""
-        fitting = self.windows.size(size, tokenizer.specials_count(True))
+        fitting = self.windows.size(size, tokenizer.special_tokens_count(True))
         wanted = min(USUAL_WINDOW, size) if self.windows.window is None else fitting
         return question_items(tokenizer, examples, wanted, self.windows.stride)
 
@@ -118,7 +118,7 @@ def _tuned(decoded: Sequence[Decoded], questions: Sequence[Question]) -> float:
 def _mistakes(best: Sequence[Answer], questions: Sequence[Question]) -> list[Mistake]:
     """The wrong answers that the model was surest of."""
     wrong = [
-        Mistake(question.where, question.question, _told(truths), _told([answer.text]), answer.probability)
+        Mistake(question.location, question.question, _told(truths), _told([answer.text]), answer.probability)
         for answer, question in zip(best, questions, strict=True)
         if not exact(answer.text, truths := _truths(question))
     ]

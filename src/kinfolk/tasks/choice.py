@@ -69,7 +69,11 @@ class ChoiceTask:
 
     def dataset(self, tokenizer: Tokenizer, examples: Sequence[Choice], size: int) -> ChoiceDataset:
         """An item for each choice, with all its options; cuts are told by a CutWarning."""
-        size, stride, cut = self.windows.size(size, tokenizer.specials_count(True)), self.windows.stride, CutCount()
+        size, stride, cut = (
+            self.windows.size(size, tokenizer.special_tokens_count(True)),
+            self.windows.stride,
+            CutCount(),
+        )
         items = [_item(tokenizer, number, choice, size, stride, cut) for number, choice in enumerate(examples)]
         cut.report()
         return ChoiceDataset(items, examples)
@@ -87,7 +91,7 @@ class ChoiceTask:
         """The share of right choices."""
         found = self.chosen(model, dataset)
         wrong = [
-            Mistake(choice.where, choice.context, choice.options[choice.answer], taken.option, taken.probability)
+            Mistake(choice.location, choice.context, choice.options[choice.answer], taken.option, taken.probability)
             for taken, choice in zip(found, dataset.choices, strict=True)
             if choice.answer is not None and taken.number != choice.answer
         ]
@@ -111,7 +115,14 @@ class ChoiceTask:
 def _item(tokenizer: Tokenizer, number: int, choice: Choice, size: int, stride: int | None, cut: CutCount) -> Sample:
     pairs = [(choice.context, option) for option in choice.options]
     found = pieces(
-        tokenizer, pairs, size, "window", cut, lambda option: f"{choice.where}: option {option}", stride, shorten=True
+        tokenizer,
+        pairs,
+        size,
+        "window",
+        cut,
+        lambda option: f"{choice.location}: option {option}",
+        stride,
+        shorten=True,
     )
     totals = np.bincount([part.text for part in found], [part.weight for part in found])
     target = Options(

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.data.choices import read_choices
-from kinfolk.data.columns import LABELS
-from kinfolk.data.conll import SLOTS, read_conll, read_slots
 from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
-from kinfolk.data.labelled import read_examples, table_rows
-from kinfolk.data.readers import RowErrors, is_table
+from kinfolk.data.formats import is_table
 from kinfolk.data.squad import read_squad
-from kinfolk.errors import InputError, check_choice
+from kinfolk.data.tables import LABEL_COLUMNS, read_examples, table_rows
+from kinfolk.data.tagging import SLOT_FILE, read_conll, read_slots
+from kinfolk.errors import InputError, RowErrors, check_choice
 from kinfolk.files import is_folder
 
 CLASS = "classify"
@@ -86,7 +85,7 @@ def _table_task(path: Path, columns: Columns) -> str:
         _are_several(name, cell)
         for row in rows
         for name, cell in row.items()
-        if (name.lower() in LABELS if columns.label is None else name == columns.label)
+        if (name.lower() in LABEL_COLUMNS if columns.label is None else name == columns.label)
     )
     return "multilabel" if any(found) else CLASS
 
@@ -102,7 +101,7 @@ def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) ->
     if _has_slots(path) and kind == "classify":
         columns.refuse(kind, "text", "pair", "label", "header")
         found = read_slots(path, max_bad_rows)
-        examples = [Example(" ".join(item.words), None, item.label, item.where) for item in found.examples]
+        examples = [Example(" ".join(item.words), None, item.label, item.location) for item in found.examples]
         return ReadResult(examples, found.bad, found.reasons, "texts of seq.in, labels of the file label")
     named = {"text": columns.text, "pair": columns.pair, "label": columns.label, "header": columns.header}
     return read_examples(path, kind, max_bad_rows=max_bad_rows, **named)  # type: ignore[arg-type]
@@ -137,7 +136,7 @@ READERS: dict[str, Callable[[str, Path, Columns, int | None], ReadResult[Any]]] 
 
 
 def _has_slots(path: Path) -> bool:
-    return (path / SLOTS).is_file()
+    return (path / SLOT_FILE).is_file()
 
 
 def _number(column: str | None, usual: int) -> int:

@@ -95,10 +95,10 @@ def _windows(
     """The windows of a pair, and how many tokens neighbours share."""
     if len(encoding) <= size:
         return [encoding], 0
-    room, asked = size - tokenizer.specials_count(pair=True), encoding.sequences.count(0)
+    room, asked = size - tokenizer.special_tokens_count(pair=True), encoding.sequence_ids.count(0)
     if 2 * asked > room:
         raise InputError(
-            f"{question.where}: the question has {asked:,} tokens and its context does not fit beside it; at most "
+            f"{question.location}: the question has {asked:,} tokens and its context does not fit beside it; at most "
             f"{max(room // 2, 0)} of a window of {size} may be the question: shorten it or use a larger window"
         )
     overlap = min(USUAL_STRIDE if stride is None else stride, (room - asked) // 2)
@@ -107,16 +107,16 @@ def _windows(
 
 
 def _context_offsets(encoding: Encoding) -> np.ndarray:
-    pairs = zip(encoding.offsets, encoding.sequences, strict=True)
+    pairs = zip(encoding.offsets, encoding.sequence_ids, strict=True)
     return np.array([place for place, sequence in pairs if sequence == 1], dtype=np.int32).reshape(-1, 2)
 
 
 def _view(window: Encoding, question: Question, offsets: np.ndarray) -> ContextView:
-    sequences = window.sequences
+    sequences = window.sequence_ids
     count = sequences.count(1)
     first = sequences.index(1) if count else len(window)
     if first == 0:
-        raise InputError(f"{question.where}: the tokenizer puts no token before the context that could mean: no answer")
+        raise InputError(f"{question.location}: the tokenizer puts no token before the context to mean: no answer")
     return ContextView(first, offsets[:count])
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.data.batching import token_batches
 from kinfolk.data.examples import Sentence
-from kinfolk.data.tags import OUTSIDE
-from kinfolk.errors import InputError, first_few
+from kinfolk.data.tagging import OUTSIDE
+from kinfolk.errors import InputError, shorten_list
 from kinfolk.models.model import Model
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.crf_tag import CrfTag
@@ -73,11 +73,11 @@ class TagTask:
         """The task that sentences pose: all tags that occur, O first, the others in alphabetical order."""
         for example in examples:
             if len(example.tags or ()) != len(example.words):
-                raise InputError(f"{example.where}: {len(example.words)} words, {len(example.tags or ())} tags")
+                raise InputError(f"{example.location}: {len(example.words)} words, {len(example.tags or ())} tags")
         counts = Counter(tag for example in examples for tag in example.tags or ())
         names = tuple(sorted(counts, key=lambda tag: (tag != OUTSIDE, tag)))
         if len(names) < 2:
-            raise InputError(f"there is only one tag in the training data ({first_few(names)}); nothing to learn")
+            raise InputError(f"there is only one tag in the training data ({shorten_list(names)}); nothing to learn")
         wanted = options.class_weights
         if options.crf and wanted is not None:
             raise InputError("class_weights has no meaning with crf: paths are scored, not single tags")
@@ -97,7 +97,7 @@ class TagTask:
         place: Callable[[int], str] = "text {}".format,
     ) -> WordItems:
         """Sentences without tags, for a model that reads `context` tokens at once; `place` is for messages."""
-        size = self.windows.size(context, tokenizer.specials_count())
+        size = self.windows.size(context, tokenizer.special_tokens_count())
         return word_items(tokenizer, sentences, None, size, self.windows.stride, place)
 
     def unseen(self, examples: Sequence[Sentence]) -> list[str]:
@@ -108,8 +108,8 @@ class TagTask:
         """Sentences with their tags. A tag that training did not see is no target; when judged, it is never found."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         targets = [[numbers.get(tag, IGNORED) for tag in example.tags or ()] for example in examples]
-        words, where = [example.words for example in examples], [example.where for example in examples]
-        size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
+        words, where = [example.words for example in examples], [example.location for example in examples]
+        size, stride = self.windows.size(size, tokenizer.special_tokens_count()), self.windows.stride
         found = word_items(tokenizer, words, targets, size, stride, where.__getitem__)
         if examples and not found.items:
             raise InputError(f"{where[0]}: the tokenizer makes nothing of the words here and after it")
@@ -219,5 +219,5 @@ def _mistake(example: Sentence, found: Guesses, place: int) -> Mistake:
     after = example.words[place + 1 : place + 1 + NEIGHBOURS]
     shown = " ".join([*before, f"[{example.words[place]}]", *after])
     truth = (example.tags or ())[place]
-    where = f"{example.where}, word {place + 1}"
+    where = f"{example.location}, word {place + 1}"
     return Mistake(where, shown, truth, found.tags[place], found.probabilities[place])

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 
-from kinfolk.data import tags as spans
-from kinfolk.data.survey import UNSPACED
+from kinfolk.data.summary import UNSPACED
+from kinfolk.data.tagging import entities, repair_iob2
 from kinfolk.errors import InputError
 from kinfolk.text.encoding import Offset
 
@@ -62,13 +62,13 @@ class Tagged:
     @classmethod
     def of(cls, text: str, places: Sequence[Offset], tags: Sequence[str], probabilities: Sequence[float]) -> Tagged:
         """Tags for the words at these places of a text."""
-        rows = zip(places, spans.repaired(tags), probabilities, strict=True)
+        rows = zip(places, repair_iob2(tags), probabilities, strict=True)
         words = tuple(TaggedWord(text[start:end], tag, sure, start, end) for (start, end), tag, sure in rows)
-        entities = []
-        for first, last, kind in spans.entities(tags):
+        found = []
+        for first, last, kind in entities(tags):
             start, end = places[first][0], places[last - 1][1]
-            entities.append(Entity(kind, text[start:end], start, end, min(probabilities[first:last]), first, last))
-        return cls(words, tuple(entities))
+            found.append(Entity(kind, text[start:end], start, end, min(probabilities[first:last]), first, last))
+        return cls(words, tuple(found))
 
 
 def places_of(given: Words, name: str = "text 0") -> tuple[str, list[Offset]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol, Self
 
-from kinfolk.errors import ConfigError, InputError, whole_number
+from kinfolk.errors import ConfigError, InputError, check_int
 from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.text.tokenizer import Tokenizer
@@ -56,9 +56,9 @@ class Windows:
 
     def __post_init__(self) -> None:
         if self.window is not None:
-            whole_number("window", self.window)
+            check_int("window", self.window)
         if self.stride is not None:
-            whole_number("stride", self.stride, 0)
+            check_int("stride", self.stride, 0)
 
     def size(self, context: int, specials: int) -> int:
         """Tokens of a window, for a model that reads `context` at once, `specials` of them special ones."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from kinfolk.data.examples import Example
-from kinfolk.errors import ConfigError, InputError, check_choice, first_few, number_between, warn
+from kinfolk.errors import ConfigError, InputError, check_choice, check_number, shorten_list, warn
 from kinfolk.models.model import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import Classify, MultiLabel, Regress
@@ -95,7 +95,7 @@ class TextTask:
         counts = Counter(label for example in examples for label in _labels(example))
         names = tuple(sorted(counts, key=_label_order))
         if kind == "classify" and len(names) < 2:
-            raise InputError(f"there is only one class in the training data ({first_few(names)}); nothing to learn")
+            raise InputError(f"there is only one class in the training data ({shorten_list(names)}); nothing to learn")
         if not names:
             raise InputError("no example has a label; there is nothing to learn")
         weights = None
@@ -137,8 +137,8 @@ class TextTask:
             learned = [(number - self.middle) / self.spread for number in targets]
         elif self.kind == "multilabel":
             learned = [[number for number in numbers if number < len(self.labels)] for numbers in targets]
-        size, stride = self.windows.size(size, tokenizer.specials_count()), self.windows.stride
-        where = [example.where for example in examples]
+        size, stride = self.windows.size(size, tokenizer.special_tokens_count()), self.windows.stride
+        where = [example.location for example in examples]
         self.tell_other_form(texts_of(examples), where, cut)
         scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
         cut.report()
@@ -292,7 +292,7 @@ class TextTask:
 def _mistake(example: Example, guess: str, sure: float | None) -> Mistake:
     label = example.label
     truth = (" | ".join(label) or "none") if isinstance(label, tuple) else str(label)
-    return Mistake(example.where, " | ".join(example.content), truth, guess, sure)
+    return Mistake(example.location, " | ".join(example.content), truth, guess, sure)
 
 
 def texts_of(examples: Sequence[Example]) -> list[Text]:
@@ -328,7 +328,7 @@ def class_weight_list(
         raise InputError(f'class_weights={wanted!r}: use "balanced" or a weight for each class by name')
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        raise InputError(f"class weights for classes that do not occur: {first_few(unknown)}")
+        raise InputError(f"class weights for classes that do not occur: {shorten_list(unknown)}")
     for name, weight in wanted.items():
-        number_between(f"the class weight of {name}", weight, 0, 1e9, "above 0")
+        check_number(f"the class weight of {name}", weight, 0, 1e9, "above 0")
     return tuple(float(wanted.get(name, 1.0)) for name in names)

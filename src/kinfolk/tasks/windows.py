@@ -89,7 +89,7 @@ def pieces(
             except InputError as error:  # a pair whose shorter text fills the window, or a stride that does
                 raise InputError(f"{place(number)}: {error}") from None
         elif on_long == "cut":
-            kept_encoding, kept, total = tokenizer.fit(text, size)
+            kept_encoding, kept, total = tokenizer.truncate(text, size)
             cut.add(kept, total - kept)
             found.append(Piece(number, kept_encoding, (0, len(kept_encoding))))
         else:
@@ -107,9 +107,9 @@ def window_pieces(
 
     With `cut`, the shorter text of a pair may be cut.
     """
-    room, moving, kept = size - tokenizer.specials_count(isinstance(text, tuple)), 0, None
+    room, moving, kept = size - tokenizer.special_tokens_count(isinstance(text, tuple)), 0, None
     if isinstance(text, tuple):
-        lengths = [len(tokenizer.encode(part, specials=False)) for part in text]
+        lengths = [len(tokenizer.encode(part, add_special_tokens=False)) for part in text]
         moving = int(lengths[1] >= lengths[0])
         kept = _kept(min(lengths), room, cut is not None)
         if cut is not None and kept < min(lengths):
@@ -120,7 +120,7 @@ def window_pieces(
     windows = tokenizer.windows(text, size, overlap, kept)
     found = []
     for place, window in enumerate(windows):
-        rows = [row for row, side in enumerate(window.sequences) if side == moving]
+        rows = [row for row, side in enumerate(window.sequence_ids) if side == moving]
         # Two neighbours share `overlap` tokens: the left one keeps the first half of them, the right one the rest.
         start = 0 if place == 0 else rows[0] + overlap // 2
         end = len(window) if place == len(windows) - 1 else rows[-1] + 1 - (overlap - overlap // 2)

@@ -74,7 +74,7 @@ def _first_pieces(parts: list[Piece], starts: list[int], words: Words) -> Iterat
     """For each window its own rows that are first pieces, and their words; windows without one are left out."""
     reached = -1  # the last word that has its piece: a window may begin in the middle of it
     for part in parts:
-        offsets, sequences = part.encoding.offsets, part.encoding.sequences
+        offsets, sequences = part.encoding.offsets, part.encoding.sequence_ids
         rows, numbers = [], []
         for row in range(*part.own):
             start = offsets[row][0]

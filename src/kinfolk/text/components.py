@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kinfolk.text.vocabulary import MOST_TOKENS
-
+MOST_TOKENS = 4_000_000
+LONGEST_TOKEN = 512  # characters; the longest in public vocabularies are runs of blanks or dashes
 LONGEST_WORD = 256  # WordPiece tries every piece of a word: its cost is the cube of this (BERT: 100)
 LONGEST_STRING = 100
 
@@ -61,7 +61,7 @@ def _letter(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 1
 
 
-def number(most: int) -> Kind:
+def int_up_to(most: int) -> Kind:
     """A whole number from 0 to `most`."""
     return lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
 
@@ -124,7 +124,7 @@ COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
         "BPEDecoder": {"suffix": _text},
         "Fuse": {},
         "ByteFallback": {},
-        "Strip": {"content": _letter, "start": number(LONGEST_STRING), "stop": number(0)},  # more may panic
+        "Strip": {"content": _letter, "start": int_up_to(LONGEST_STRING), "stop": int_up_to(0)},  # more may panic
         "Replace": REPLACE,
         "Sequence": {"decoders": _anything},
     },
@@ -133,7 +133,7 @@ COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
             "vocab": _anything,
             "unk_token": _text,
             "continuing_subword_prefix": _text,
-            "max_input_chars_per_word": number(LONGEST_WORD),
+            "max_input_chars_per_word": int_up_to(LONGEST_WORD),
         },
         "BPE": {
             "vocab": _anything,
@@ -146,7 +146,7 @@ COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
             "byte_fallback": _flag,
             "ignore_merges": _flag,
         },
-        "Unigram": {"vocab": _anything, "unk_id": number(MOST_TOKENS), "byte_fallback": _flag},
+        "Unigram": {"vocab": _anything, "unk_id": int_up_to(MOST_TOKENS), "byte_fallback": _flag},
         "WordLevel": {"vocab": _anything, "unk_token": _text},
     },
 }

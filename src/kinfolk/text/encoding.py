@@ -87,13 +87,13 @@ class Encoding:
         return tokens
 
     @property
-    def words(self) -> list[int | None]:
+    def word_ids(self) -> list[int | None]:
         """Number of the word within its own text that each token is part of; None for added special tokens."""
         words: list[int | None] = self._source.word_ids
         return words
 
     @property
-    def sequences(self) -> list[int | None]:
+    def sequence_ids(self) -> list[int | None]:
         """0 for tokens of the first text, 1 for the second, None for added special tokens."""
         sequences: list[int | None] = self._source.sequence_ids
         return sequences

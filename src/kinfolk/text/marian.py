@@ -3,26 +3,34 @@
 source.spm and target.spm split texts into pieces; vocab.json gives the pieces their ids, for both languages or, with
 target_vocab.json beside it, for the source alone. Texts end in </s>; the decoder is started with <pad>. A text may
 begin with the code of the wanted language, as in ">>fra<< Good morning".
+
+sentencepiece's own program on a model that was vetted, for tokenizers whose reference runs it.
+
+The program trusts its file: a damaged table or a strange piece can stop the process. So the file is read here first
+(spiece.py), what could do harm is refused, and the program gets a model that is written anew from what was read:
+nothing that this package does not know reaches it.
 """
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from kinfolk.errors import FolderError, InputError, TokenizerError
+import sentencepiece
+
+from kinfolk.errors import FolderError, InputError, TokenizerError, shorten_list
 from kinfolk.files import inside, read_bytes, read_object, write_bytes, write_json
-from kinfolk.text.documents import flag, roles_of
-from kinfolk.text.encoding import Offset
-from kinfolk.text.engine import Engine
-from kinfolk.text.sources import read_settings
-from kinfolk.text.spiece import MOST_BYTES, parse_spiece
+from kinfolk.text.encoding import Offset, tidy
+from kinfolk.text.families import flag, roles_of
+from kinfolk.text.loading import read_settings
+from kinfolk.text.sentencepiece import BYTE, MOST_BYTES, SentencePieceModel, parse_fields, parse_spiece, write_spiece
 from kinfolk.text.tokenizer import SURROGATE
-from kinfolk.text.vocabulary import numbered
+from kinfolk.text.validation import check_charsmap, numbered
 
-ROLES = {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"}
+MARIAN_ROLES = {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"}
 MODELS = ("source.spm", "target.spm")
 KEPT = ("source_lang", "target_lang", "model_max_length", "separate_vocabs", "added_tokens_decoder")
 LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
@@ -38,7 +46,7 @@ class MarianTokenizer:
         """`files` are the two sentencepiece models by name, `vocabularies` the source's and the target's (or one)."""
         self._files, self._settings = files, settings
         self._source_ids, self._target_ids = vocabularies[0], vocabularies[-1]
-        self.roles = ROLES | {role: token for role, token in roles_of(settings).items() if role in ROLES}
+        self.roles = MARIAN_ROLES | {role: token for role, token in roles_of(settings).items() if role in MARIAN_ROLES}
         specials = set(self.roles.values())
         for token in sorted(specials):
             if token not in self._source_ids or self._target_ids.get(token) != self._source_ids[token]:
@@ -159,3 +167,66 @@ def _further_specials(settings: dict[str, Any], ids: dict[str, int], where: str)
         if not isinstance(token, str) or not token or token not in ids or str(ids[token]) != number:
             raise TokenizerError(f"{where}: the added token {str(token)[:40]!r} is not in vocab.json with that id")
     return {token for token, _ in added}
+
+
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+LONGEST_REPLACEMENT = 256  # bytes; Unicode's longest is 33
+Result = TypeVar("Result")
+
+
+class Engine:
+    """Splits texts into pieces and joins pieces to texts, as the sentencepiece program does."""
+
+    def __init__(self, model: SentencePieceModel, where: str):
+        _check(model, where)
+        self._where = where
+        self._processor = sentencepiece.SentencePieceProcessor()
+        self._guarded(lambda: self._processor.LoadFromSerializedProto(write_spiece(model)))
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces of a text; what the model cannot spell appears in its own letters."""
+        found: list[str] = self._guarded(lambda: self._processor.encode(text, out_type=str))
+        return found
+
+    def offsets(self, text: str) -> list[Offset]:
+        """Characters (start, end) of each piece in the text, without blanks at their ends."""
+        raw: bytes = self._guarded(lambda: self._processor.encode(text, out_type="serialized_proto"))
+        found = [value for number, value in parse_fields(raw) if number == 2 and isinstance(value, bytes)]
+        places, spans = _characters(text), []
+        for piece in found:
+            numbers = {number: value for number, value in parse_fields(piece) if isinstance(value, int)}
+            spans.append((places[numbers.get(4, 0)], places[numbers.get(5, 0)]))
+        return tidy(spans, [0] * len(spans), (text,))
+
+    def join(self, pieces: Iterable[str]) -> str:
+        """The text that pieces spell."""
+        found: str = self._guarded(lambda: self._processor.decode_pieces(list(pieces)))
+        return found
+
+    def _guarded(self, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except (RuntimeError, ValueError, OSError) as error:
+            raise TokenizerError(f"{self._where}: sentencepiece refuses it: {str(error)[:200]}") from None
+
+
+def _check(model: SentencePieceModel, where: str) -> None:
+    """Refuse what the program would stumble over."""
+    texts = [piece.text for piece in model.pieces]
+    if len(set(texts)) != len(texts):
+        raise TokenizerError(f"{where}: a piece stands there twice; the file is damaged")
+    strange = [piece.text for piece in model.pieces if "\0" in piece.text]
+    strange += [piece.text for piece in model.pieces if piece.kind == BYTE and not BYTE_PIECE.fullmatch(piece.text)]
+    if strange:
+        raise TokenizerError(f"{where}: impossible piece {shorten_list(map(repr, strange))}; the file is damaged")
+    if model.charsmap:
+        check_charsmap(base64.b64encode(model.charsmap).decode(), where)
+        replacements = model.charsmap[4 + int.from_bytes(model.charsmap[:4], "little") :].split(b"\0")
+        if max(map(len, replacements)) > LONGEST_REPLACEMENT:
+            raise TokenizerError(f"{where}: the normalisation table replaces letters by very long texts; refused")
+
+
+def _characters(text: str) -> list[int]:
+    """For each place in the UTF-8 bytes, the end included, the number of the character that it belongs to."""
+    places = [number for number, letter in enumerate(text) for _ in letter.encode()]
+    return [*places, len(text)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.files import write_bytes, write_json
-from kinfolk.text.sources import BERT_SETTINGS
+from kinfolk.text.loading import BERT_SETTINGS
 
 LARGEST_LENGTH = 10**9  # files write 1e30 for "no limit"
 FLAGS = ("do_lower_case", "keep_accents", "add_prefix_space")

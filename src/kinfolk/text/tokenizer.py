@@ -18,13 +18,12 @@ import tokenizers
 
 from kinfolk.errors import InputError, TokenizerError
 from kinfolk.files import parse_json
-from kinfolk.text import longwords
-from kinfolk.text.check import check
-from kinfolk.text.controls import mask_controls
-from kinfolk.text.documents import Source
 from kinfolk.text.encoding import Content, Encoding, Text
+from kinfolk.text.families import TokenizerSource
+from kinfolk.text.loading import read_source
+from kinfolk.text.preprocessing import long_word_cuts, mask_controls, split_long_words
 from kinfolk.text.saving import kept_settings, save_folder
-from kinfolk.text.sources import read_source
+from kinfolk.text.validation import check_tokenizer
 from kinfolk.text.windows import Placed, kept_lengths, read_layout, window_ranges
 
 __all__ = ["Encoding", "Text", "Tokenizer"]
@@ -37,8 +36,8 @@ Result = TypeVar("Result")
 class Tokenizer:
     """Text to ids and back. Make one with `Tokenizer.load(path)` or `learn(...)`."""
 
-    def __init__(self, source: Source):
-        document = check(source.document, source.where)
+    def __init__(self, source: TokenizerSource):
+        document = check_tokenizer(source.document, source.where)
         self.kind: str = document["model"]["type"]  # WordPiece, BPE, Unigram or WordLevel
         self._library: Any = _build(document, source.where)
         self._layout = read_layout(document.get("post_processor"))
@@ -50,11 +49,11 @@ class Tokenizer:
         self._marks = _word_marks(document)
         self._soften = mask_controls(document)
         roles = source.roles.items()
-        self.special = {role: token for role, token in roles if isinstance(token, str) and token in self._ids}
+        self.special_tokens = {role: token for role, token in roles if isinstance(token, str) and token in self._ids}
         self.vocabulary_size = 1 + max(self._tokens)
         self._specials = frozenset(
             entry["content"] for entry in document.get("added_tokens") or [] if entry["special"]
-        ) | frozenset(self.special.values())
+        ) | frozenset(self.special_tokens.values())
 
     @classmethod
     def load(cls, path: str | Path, family: str | None = None) -> Tokenizer:
@@ -63,11 +62,15 @@ class Tokenizer:
 
     def save(self, folder: str | Path) -> None:
         """Write tokenizer.json, its settings and, where the kind has them, vocab.txt or vocab.json and merges.txt."""
-        save_folder(Path(folder), self._library.to_str(), self.special, self._settings)
+        save_folder(Path(folder), self._library.to_str(), self.special_tokens, self._settings)
 
     def to_json(self) -> str:
         """Everything as one text, for `from_json`."""
-        content = {"tokenizer": json.loads(self._library.to_str()), "special": self.special, "settings": self._settings}
+        content = {
+            "tokenizer": json.loads(self._library.to_str()),
+            "special": self.special_tokens,
+            "settings": self._settings,
+        }
         return json.dumps(content)
 
     @classmethod
@@ -76,7 +79,7 @@ class Tokenizer:
         found = parse_json(text, "tokenizer")
         if not isinstance(found, dict) or not all(isinstance(found.get(name), dict) for name in WRITTEN):
             raise TokenizerError("this text was not written by Tokenizer.to_json")
-        return cls(Source(found["tokenizer"], found["special"], found["settings"], "tokenizer"))
+        return cls(TokenizerSource(found["tokenizer"], found["special"], found["settings"], "tokenizer"))
 
     def __reduce__(self) -> tuple[Callable[[str], Tokenizer], tuple[str]]:
         return Tokenizer.from_json, (self.to_json(),)
@@ -89,11 +92,11 @@ class Tokenizer:
         """The longest input of the model, if the files say so."""
         return self._settings.get("model_max_length")
 
-    def id_of(self, token: str) -> int | None:
+    def token_to_id(self, token: str) -> int | None:
         """The id of a piece as the vocabulary spells it."""
         return self._ids.get(token)
 
-    def token_of(self, id: int) -> str:
+    def id_to_token(self, id: int) -> str:
         """The piece with an id; ids without a piece (holes in the vocabulary) read as an empty text."""
         if not 0 <= id < self.vocabulary_size:
             raise InputError(f"id {id} is outside the vocabulary (0 to {self.vocabulary_size - 1})")
@@ -101,7 +104,7 @@ class Tokenizer:
         return token
 
     def _role_id(self, role: str) -> int | None:
-        return self._ids[self.special[role]] if role in self.special else None
+        return self._ids[self.special_tokens[role]] if role in self.special_tokens else None
 
     @property
     def cls_id(self) -> int | None:
@@ -148,7 +151,7 @@ class Tokenizer:
 
         Vocabularies that mark the end of words instead (the first GPT) cannot say; there it means: does it end one.
         """
-        token, (prefix, blank, suffix) = self.token_of(id), self._marks
+        token, (prefix, blank, suffix) = self.id_to_token(id), self._marks
         if not token or token in self._specials:
             return False
         if blank:
@@ -160,28 +163,28 @@ class Tokenizer:
         """How many kinds of segments a pair has: the largest number that is given to a token, plus one."""
         return 1 + max(slot.segment for slot in (*self._layout.single, *self._layout.pair))
 
-    def specials_count(self, pair: bool = False) -> int:
+    def special_tokens_count(self, pair: bool = False) -> int:
         """How many special tokens are added to a text, or to a pair."""
         return self._layout.specials(pair)
 
-    def encode(self, text: Text, specials: bool = True) -> Encoding:
+    def encode(self, text: Text, add_special_tokens: bool = True) -> Encoding:
         """The tokens of a text or pair."""
         texts = self._texts(text)
-        if any(map(longwords.cuts, texts)):
+        if any(map(long_word_cuts, texts)):
             contents = self._contents(texts)
             whole = [(0, len(content)) for content in contents]
-            return Encoding(Placed(self._layout.slots(len(texts) == 2, specials), contents, whole))
-        return Encoding(guarded(lambda: self._library.encode(*texts, add_special_tokens=specials)), texts)
+            return Encoding(Placed(self._layout.slots(len(texts) == 2, add_special_tokens), contents, whole))
+        return Encoding(guarded(lambda: self._library.encode(*texts, add_special_tokens=add_special_tokens)), texts)
 
-    def encode_many(self, texts: Sequence[Text], specials: bool = True) -> list[Encoding]:
+    def encode_many(self, texts: Sequence[Text], add_special_tokens: bool = True) -> list[Encoding]:
         """As `encode`, for many texts at once on all cores."""
         if isinstance(texts, str):
             raise InputError("encode_many takes a list of texts; use encode for a single one")
         batch = [self._texts(text) for text in texts]
-        if len(batch) == 1 or any(longwords.cuts(text) for item in batch for text in item):  # one needs no threads
-            return [self.encode(item if len(item) == 2 else item[0], specials) for item in batch]
+        if len(batch) == 1 or any(long_word_cuts(text) for item in batch for text in item):  # one needs no threads
+            return [self.encode(item if len(item) == 2 else item[0], add_special_tokens) for item in batch]
         inputs = [item[0] if len(item) == 1 else item for item in batch]
-        found = guarded(lambda: self._library.encode_batch(inputs, add_special_tokens=specials))
+        found = guarded(lambda: self._library.encode_batch(inputs, add_special_tokens=add_special_tokens))
         return [Encoding(raw, item) for raw, item in zip(found, batch, strict=True)]
 
     def windows(self, text: Text, size: int, stride: int = 0, kept: int | None = None) -> list[Encoding]:
@@ -196,11 +199,11 @@ class Tokenizer:
         if kept is not None and len(lengths) == 2:
             shorter = int(lengths[0] > lengths[1])
             lengths[shorter] = min(lengths[shorter], kept)
-        ranges = window_ranges(lengths, size, stride, self.specials_count(len(texts) == 2))
+        ranges = window_ranges(lengths, size, stride, self.special_tokens_count(len(texts) == 2))
         slots = self._layout.slots(pair=len(texts) == 2)
         return [Encoding(Placed(slots, contents, window)) for window in ranges]
 
-    def fit(self, text: Text, size: int) -> tuple[Encoding, int, int]:
+    def truncate(self, text: Text, size: int) -> tuple[Encoding, int, int]:
         """At most `size` tokens, specials included, from the start; with how many of how many text tokens were kept.
 
         Of a pair the longer text gives way first, then both share the room.
@@ -208,25 +211,25 @@ class Tokenizer:
         texts = self._texts(text)
         contents = self._contents(texts)
         lengths = [len(content) for content in contents]
-        kept = kept_lengths(lengths, size - self.specials_count(len(texts) == 2))
+        kept = kept_lengths(lengths, size - self.special_tokens_count(len(texts) == 2))
         placed = Placed(self._layout.slots(pair=len(texts) == 2), contents, [(0, length) for length in kept])
         return Encoding(placed), sum(kept), sum(lengths)
 
-    def decode(self, ids: Iterable[int], skip_specials: bool = True, unknown: str = "") -> str:
+    def decode(self, ids: Iterable[int], skip_special_tokens: bool = True, unknown: str = "") -> str:
         """The text that ids stand for, as well as the vocabulary can say (lower case stays lower).
 
         Special tokens are left out; `unknown`, if given, stands in the place of those that stand for unknown letters.
         """
         numbers = [int(number) for number in ids]
         for number in numbers:
-            self.token_of(number)
+            self.id_to_token(number)
         own = self.unk_id
         shown = bool(unknown) and own in numbers
         if shown:
             silent = self.special_ids - {own}
-            numbers, skip_specials = [number for number in numbers if number not in silent], False
-        text: str = guarded(lambda: self._library.decode(numbers, skip_special_tokens=skip_specials))
-        return text.replace(self.token_of(own), unknown) if shown and own is not None else text
+            numbers, skip_special_tokens = [number for number in numbers if number not in silent], False
+        text: str = guarded(lambda: self._library.decode(numbers, skip_special_tokens=skip_special_tokens))
+        return text.replace(self.id_to_token(own), unknown) if shown and own is not None else text
 
     def _texts(self, text: Text) -> tuple[str, ...]:
         """A text or pair as a tuple; what is replaced is replaced one character for one, so that offsets hold."""
@@ -239,7 +242,7 @@ class Tokenizer:
 
     def _contents(self, texts: tuple[str, ...]) -> list[Content]:
         """The tokens of each text on its own, without special tokens."""
-        split = [longwords.pieces(text) for text in texts]
+        split = [split_long_words(text) for text in texts]
         flat = [piece for parts in split for _, piece in parts]
         found = iter(guarded(lambda: self._library.encode_batch(flat, add_special_tokens=False)))
         return [Content([(start, piece, next(found)) for start, piece in parts]) for parts in split]

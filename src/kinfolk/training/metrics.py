@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kinfolk.data.tags import PLAIN, detect_scheme
+from kinfolk.data.tagging import PLAIN, detect_scheme
 from kinfolk.errors import missing_extra
 from kinfolk.training.activations import probabilities
 

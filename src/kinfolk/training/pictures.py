@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.errors import missing_extra
-from kinfolk.files import replacing
+from kinfolk.files import atomic_write
 from kinfolk.training.log import Entries, best_entry
 
 try:
@@ -183,5 +183,5 @@ def _short(count: int) -> str:
 
 def write_figure(figure: Figure, path: Path) -> None:
     """The picture as a PNG file, wholly or not at all."""
-    with replacing(path) as stream:
+    with atomic_write(path) as stream:
         FigureCanvasAgg(figure).print_png(stream, metadata={"Software": None})  # type: ignore[no-untyped-call]

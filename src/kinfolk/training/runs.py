@@ -30,8 +30,8 @@ from torch import Tensor
 
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.checkpoints.safetensors_file import SafetensorsFile, tensor_bytes, write_tensors
-from kinfolk.errors import FolderError, InputError, KinfolkError, first_few
-from kinfolk.files import new_folder, read_object, read_text, write_bytes, write_json, writing
+from kinfolk.errors import FolderError, InputError, KinfolkError, shorten_list
+from kinfolk.files import atomic_folder, read_object, read_text, write_bytes, write_json, writing
 from kinfolk.training.distributed import world
 
 KEPT = 2  # newest checkpoints, besides the best
@@ -66,7 +66,7 @@ class Run:
         run = here.on_main(lambda: cls._open(folder, description)) or cls(folder)
         changes = _changes(here.broadcast(description), description)
         if changes:
-            raise InputError(f"process {here.rank} was given something else than process 0: {first_few(changes, 3)}")
+            raise InputError(f"process {here.rank} was given something else than process 0: {shorten_list(changes, 3)}")
         return run
 
     @classmethod
@@ -90,7 +90,7 @@ class Run:
             return
         changes = _changes(read_object(path), description)
         if changes:
-            raise FolderError(f"{self.folder}: the run there differs: {first_few(changes, 3)}; choose a new folder")
+            raise FolderError(f"{self.folder}: the run there differs: {shorten_list(changes, 3)}; choose a new folder")
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -112,7 +112,7 @@ class Run:
         name = f"step-{snapshot.step}"
         place = self.folder / name
         if not place.exists():
-            with new_folder(place, snapshot.size) as temporary:
+            with atomic_folder(place, snapshot.size) as temporary:
                 _write(temporary, snapshot)
         if best:
             write_bytes(self.folder / "best", name.encode())

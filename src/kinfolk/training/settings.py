@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from typing import Any
 
-from kinfolk.errors import InputError, check_choice, nearest, number_between, whole_number
+from kinfolk.errors import InputError, check_choice, check_int, check_number, did_you_mean
 from kinfolk.training.schedule import SCHEDULES
 
 LARGEST = sys.float_info.max
@@ -38,15 +38,15 @@ class OptimizerSettings:
     freeze: int = setting(0, "1 freezes the embeddings, n the first n - 1 layers as well.")
 
     def __post_init__(self) -> None:
-        number_between("learning_rate", self.learning_rate, 0, LARGEST, "above 0")
-        number_between("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
-        number_between("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", with_low=True)
-        number_between("epsilon", self.epsilon, 0, LARGEST, "above 0")
+        check_number("learning_rate", self.learning_rate, 0, LARGEST, "above 0")
+        check_number("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
+        check_number("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", inclusive=True)
+        check_number("epsilon", self.epsilon, 0, LARGEST, "above 0")
         if len(self.betas) != 2:
             raise InputError(f"betas={str(self.betas)[:60]} must be two numbers")
         for beta in self.betas:
-            number_between("betas", beta, 0, math.nextafter(1, 0), "from 0 up to 1", with_low=True)
-        whole_number("freeze", self.freeze, 0)
+            check_number("betas", beta, 0, math.nextafter(1, 0), "from 0 up to 1", inclusive=True)
+        check_int("freeze", self.freeze, 0)
 
 
 @dataclass(frozen=True)
@@ -75,17 +75,17 @@ class TrainSettings:
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("precision", self.precision, PRECISIONS)
-        if whole_number("seed", self.seed, 0) > LARGEST_SEED:
+        if check_int("seed", self.seed, 0) > LARGEST_SEED:
             raise InputError(f"seed={self.seed} must be at most {LARGEST_SEED:,}")
         whole = ("batch_size", "gradient_accumulation", "evaluations", "steps", "patience", "batch_tokens")
         for name in (*whole, "evaluate_every"):
             if getattr(self, name) is not None:
-                whole_number(name, getattr(self, name))
+                check_int(name, getattr(self, name))
         for name in ("epochs", "minutes", "max_grad_norm"):
             if not (name == "max_grad_norm" and self.max_grad_norm == 0) and getattr(self, name) is not None:
-                number_between(name, getattr(self, name), 0, 1e6, "above 0 and at most a million")
+                check_number(name, getattr(self, name), 0, 1e6, "above 0 and at most a million")
         for name in ("warmup", "weight_averaging", "gradual_unfreezing"):
-            number_between(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", with_low=True)
+            check_number(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", inclusive=True)
         if self.steps is not None and self.minutes is not None:
             raise InputError("give steps or minutes, not both")
         if self.fsdp and self.gradual_unfreezing:
@@ -102,7 +102,7 @@ class TrainSettings:
         )
         for name in named:
             if name not in of_run | of_optimizer:
-                raise InputError(f'training has no setting "{name}"{nearest(name, sorted(of_run | of_optimizer))}')
+                raise InputError(f'training has no setting "{name}"{did_you_mean(name, sorted(of_run | of_optimizer))}')
         changes = {name: value for name, value in named.items() if name in of_run}
         optimizer = {name: value for name, value in named.items() if name in of_optimizer}
         if optimizer:

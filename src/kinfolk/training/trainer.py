@@ -17,13 +17,8 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from kinfolk.data.batching import BatchSampler
-from kinfolk.errors import (
-    FolderError,
-    StopSignalError,
-    TrainingError,
-    first_few,
-)
-from kinfolk.machine import Heap
+from kinfolk.errors import FolderError, StopSignalError, TrainingError, shorten_list
+from kinfolk.machine import HeapTrimmer
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.training.distributed import world
 from kinfolk.training.fsdp import load
@@ -76,7 +71,7 @@ class Plan(Protocol):
     def batch(self, step: int) -> list[int]:
         """Numbers of the items of one batch."""
 
-    def place(self, step: int) -> tuple[int, int]:
+    def locate(self, step: int) -> tuple[int, int]:
         """(epoch, number of the batch in it)."""
 
     def steps(self, epochs: float) -> int:
@@ -143,7 +138,7 @@ class Trainer:
         notes = self._resume()
         if self.step:
             notes.append(f"went on after step {self.step:,}")
-        due, self.saved, heap = self._evaluation_steps(), time.monotonic(), Heap()
+        due, self.saved, heap = self._evaluation_steps(), time.monotonic(), HeapTrimmer()
         with stopping() as stop:
             while self.step < self.total and not self._out_of_patience():
                 loss = self._one_step(self.step)
@@ -155,7 +150,7 @@ class Trainer:
                     self._save(improved)
                 if asked:
                     raise StopSignalError(asked)
-                heap.tidy()
+                heap.step()
         return notes
 
     def complete(self) -> Trained:
@@ -184,7 +179,7 @@ class Trainer:
         if not self.world.is_main:
             return
         epoch, learning_rate = (
-            self.plan.place((self.step - 1) * self.settings.gradient_accumulation)[0],
+            self.plan.locate((self.step - 1) * self.settings.gradient_accumulation)[0],
             self.learner.learning_rate,
         )
         entry: dict[str, Any] = {"step": self.step, "loss": loss, "learning_rate": learning_rate, "epoch": epoch}
@@ -239,7 +234,7 @@ class Trainer:
         found, notes = self.world.on_main(self.run.best) or (None, [])
         snapshot = self._shared(found)
         if snapshot is None:
-            raise FolderError(first_few(notes))
+            raise FolderError(shorten_list(notes))
         load(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
         widen(self.model)  # type: ignore[arg-type]
         self.model.eval()

@@ -1,6 +1,6 @@
 """Texts of a file, one at a time: plain lines, or a column of a CSV, TSV or JSONL file. `-` is standard input.
 
-Files are UTF-8 (a byte-order mark is removed), and only \\n or \\r\\n ends a line: U+2028 and its relatives are text.
+Files are UTF-8 (a byte-order mark is removed), and only \n or \r\n ends a line: U+2028 and its relatives are text.
 An empty line is an empty text; no row is dropped. From the first fault on nothing more is handed out: the rest of the
 file is only looked through, and the first faults are told together, each as file:line: reason. Readers of labelled
 data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `RowErrors` allows some.
@@ -10,97 +10,78 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
+import json
+import math
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, Protocol
 
-from kinfolk.errors import DataError, FolderError, first_few, nearest, whole_number
+from kinfolk.data.parquet import ParquetColumns, ParquetWriter, parquet_rows
+from kinfolk.errors import DataError, FolderError, InputError, RowErrors, json_type, missing_column
 from kinfolk.files import parse_json, reading
 
 STDIN = "-"
 PARQUET = ".parquet"
-TABLES = (".csv", ".tsv", ".jsonl", PARQUET)
-COLUMN = "text"  # of a table, unless the user names another
-MOST_PROBLEMS = 20
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", PARQUET)
+TEXT_COLUMN = "text"  # of a table, unless the user names another
 LONGEST_LINE = 64 * 2**20  # a line beyond it is not text, and must not fill the memory
 ESCAPED = re.compile("[\udc80-\udcff]")  # what decoding makes of a byte that is not UTF-8
 
 
-class RowErrors:
-    """The bad rows of a file: all are counted, the first are told. Up to `allowed` of them may be left out."""
-
-    def __init__(self, where: str, allowed: int | None = None):
-        if allowed is not None:
-            whole_number("max_bad_rows", allowed, 0)
-        self.where = where
-        self.allowed = allowed
-        self.count = 0
-        self.found: list[str] = []
-
-    def add(self, place: int | str, reason: str) -> None:
-        """Note a bad row, by its line or another name; reading ends here when nothing more would be told."""
-        self.count += 1
-        if len(self.found) < MOST_PROBLEMS:
-            self.found.append(f"{self.where}:{place}: {reason}")
-        if self.count >= MOST_PROBLEMS:
-            self.tell()
-
-    def tell(self) -> None:
-        """Raise what was noted, if that is more than allowed."""
-        if self.count > (self.allowed or 0):
-            more = f"; and {self.count - len(self.found):,} more" if self.count > len(self.found) else ""
-            limit = "" if self.allowed is None else "; correct them, or allow more (--max-bad-rows)"
-            raise DataError("; ".join(self.found) + more + limit)
-
-    def stop(self, place: int | str, reason: str) -> NoReturn:
-        """Raise at once: after this fault no row can be judged."""
-        raise DataError("; ".join([*self.found[: MOST_PROBLEMS - 1], f"{self.where}:{place}: {reason}"]))
-
-
 def is_table(path: str | Path) -> bool:
     """Does the name say that the file has columns?"""
-    return Path(path).suffix.lower() in TABLES
+    return Path(path).suffix.lower() in TABLE_SUFFIXES
 
 
 def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
     """The texts of a file: the column (by default `text`) of a table, the lines of anything else."""
     if is_table(path):
-        wanted = COLUMN if column is None else column
+        wanted = TEXT_COLUMN if column is None else column
         return (row[wanted] for row in read_rows(path, wanted))
     if column is not None:
-        raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
+        raise DataError(
+            f'{display_name(path)}: only {", ".join(TABLE_SUFFIXES)} files have columns, so there is no "{column}"'
+        )
     return read_lines(path)
+
+
+def _no_columns(path: str | Path, column: str) -> DataError:
+    suffixes = ", ".join(TABLE_SUFFIXES)
+    return DataError(f'{display_name(path)}: only {suffixes} files have columns, so there is no "{column}"')
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, without their ends."""
-    problems = RowErrors(name_of(path))
+    problems = RowErrors(display_name(path))
     for _, line in numbered_lines(path, problems):
-        if not problems.found:
+        if not problems.messages:
             yield line
-    problems.tell()
+    problems.raise_if_any()
 
 
-def read_rows(path: str | Path, column: str = COLUMN) -> Iterator[dict[str, Any]]:
+def read_rows(path: str | Path, column: str = TEXT_COLUMN) -> Iterator[dict[str, Any]]:
     """The rows of a table; in each of them `column` is a string."""
     if not is_table(path):
-        raise DataError(f'{name_of(path)}: only {", ".join(TABLES)} files have columns, so there is no "{column}"')
-    problems = RowErrors(name_of(path))
+        raise DataError(
+            f'{display_name(path)}: only {", ".join(TABLE_SUFFIXES)} files have columns, so there is no "{column}"'
+        )
+    problems = RowErrors(display_name(path))
     for number, row in numbered_rows(path, problems, column):
         if not isinstance(row[column], str):
-            problems.add(number, f'"{column}" is {json_kind(row[column])}, expected a string')
-        elif not problems.found:
+            problems.add(number, f'"{column}" is {json_type(row[column])}, expected a string')
+        elif not problems.messages:
             yield row
-    problems.tell()
+    problems.raise_if_any()
 
 
 def numbered_lines(path: str | Path, problems: RowErrors) -> Iterator[tuple[int, str]]:
     """Lines without their ends, each with its number; one that is not UTF-8 is a problem."""
-    for number, line in escaped_lines(path):
+    for number, line in raw_lines(path):
         fault = None if line.isascii() else ESCAPED.search(line)
         if fault is None:
             yield number, line
@@ -117,18 +98,16 @@ def numbered_rows(
     """
     kind = Path(path).suffix.lower()
     if kind == PARQUET:
-        from kinfolk.data.parquet import parquet_rows  # it stands on this file
-
         return parquet_rows(Path(path), problems, column)
     if kind == ".jsonl":
         return _json_rows(numbered_lines(path, problems), column, problems)
     if kind == ".csv":
-        records = _csv_records(escaped_lines(path, ends=True), problems, None if header is None else len(header))
+        records = _csv_records(raw_lines(path, ends=True), problems, None if header is None else len(header))
         return _table_rows(records, column, header, problems)
     return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
 
 
-def name_of(path: str | Path) -> str:
+def display_name(path: str | Path) -> str:
     """What messages call it."""
     return "standard input" if str(path) == STDIN else str(path)
 
@@ -144,22 +123,22 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
 
 
-def escaped_lines(path: str | Path, ends: bool = False) -> Iterator[tuple[int, str]]:
+def raw_lines(path: str | Path, ends: bool = False) -> Iterator[tuple[int, str]]:
     """As `numbered_lines`, but a line that is not UTF-8 is handed out too, for readers whose rows have several lines.
 
     `readable` tells it apart. With `ends` lines keep theirs. A file that is not text is an error.
     """
-    with reading(Path(name_of(path))), _opened(path) as stream:
+    with reading(Path(display_name(path))), _opened(path) as stream:
         number = 0
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
-            _refuse_binary(line, f"{name_of(path)}:{number}")
+            _refuse_binary(line, f"{display_name(path)}:{number}")
             if not ends:
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
 
 
-def readable(text: str) -> bool:
+def is_utf8(text: str) -> bool:
     """Was this text of a file UTF-8?"""
     return text.isascii() or not ESCAPED.search(text)
 
@@ -185,22 +164,11 @@ def _json_rows(
             problems.add(number, str(error).removeprefix(": "))
             continue
         if not isinstance(row, dict):
-            problems.add(number, f"expected an object, found {json_kind(row)}")
+            problems.add(number, f"expected an object, found {json_type(row)}")
         elif column is not None and column not in row:
-            problems.add(number, no_column(column, list(row)))
+            problems.add(number, missing_column(column, list(row)))
         else:
             yield number, row
-
-
-def json_kind(value: Any) -> str:
-    """What a value of a JSON file is, for a message."""
-    names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return "a number" if type(value) in (int, float) else names.get(type(value), f"a {type(value).__name__}")
-
-
-def no_column(column: str, present: Sequence[str]) -> str:
-    """A message: the column is missing, these are there."""
-    return f'no column "{column}"; there are: {first_few(present, most=12) or "none"}{nearest(column, present)}'
 
 
 def _table_rows(
@@ -212,7 +180,7 @@ def _table_rows(
         if count > 1:
             problems.stop(first, f'the column "{name}" stands there twice')
     if column is not None and column not in names:
-        problems.stop(first, no_column(column, names))
+        problems.stop(first, missing_column(column, names))
     for number, fields in records:
         if fields == [] and len(names) == 1:
             fields = [""]
@@ -272,7 +240,108 @@ def _csv_records(
                 problems.stop(before + 1, "a quote is opened and never closed")
             problems.add(before + 1, str(error))
             continue
-        if all(map(readable, fields)):
+        if all(map(is_utf8, fields)):
             yield before + 1, fields
         else:
             problems.add(before + 1, "not UTF-8 text")
+
+
+Row = dict[str, Any]
+
+
+class Writer(Protocol):
+    """Writes rows to a stream that someone else opens and closes."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Add rows."""
+
+    def finish(self) -> None:
+        """Write what is still missing; after a failure too, for a writer that stays open complains when it goes."""
+
+
+class TableFormat:
+    """The kind of file that a path names, and the columns that it will have: those of the first row."""
+
+    def __init__(self, path: str | Path):
+        self.path, self.suffix = path, Path(path).suffix.lower()
+        if self.suffix not in TABLE_SUFFIXES:
+            raise InputError(f"{path}: predictions are written to a file that ends in {', '.join(TABLE_SUFFIXES)}")
+        self.columns = ParquetColumns(str(path)) if self.suffix == PARQUET else None
+        self.names: list[str] | None = None
+
+    def row_error(self, row: Row) -> str | None:
+        """Why this row cannot stand in the file beside the ones before it."""
+        if self.suffix == ".jsonl":
+            return None
+        if self.names is None:
+            self.names = list(row)
+        if list(row) != self.names:
+            return f"other columns than in the rows before, which {self.suffix} cannot hold; write .jsonl"
+        if self.suffix == ".tsv" and any(mark in cell for cell in map(_cell, row.values()) for mark in "\t\n\r"):
+            return "a text with a tab or a line break cannot stand in a .tsv file; write .csv or .jsonl"
+        return None
+
+    def infer_types(self, rows: Sequence[Row]) -> None:
+        """Learn the types of columns, where the file has types; values that share none are an error."""
+        if self.columns is not None:
+            self.columns.infer_types(rows)
+
+    def writer(self, stream: BinaryIO) -> Writer:
+        """What writes to a fresh stream the columns that were looked at."""
+        if self.columns is not None:
+            return ParquetWriter(stream, self.columns)
+        return TextWriter(stream, self.path)
+
+
+class TextWriter:
+    """Rows to a .csv, .tsv or .jsonl stream; the first row gives the header."""
+
+    def __init__(self, stream: BinaryIO, path: str | Path):
+        self.form = TableFormat(path)
+        self.stream = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="", write_through=True)
+        self.table = csv.writer(self.stream, lineterminator="\n")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if self.form.suffix == ".jsonl":
+                self.stream.write(json_line(row) + "\n")
+                continue
+            first = self.form.names is None
+            fault = self.form.row_error(row)
+            if fault:
+                raise DataError(f"{self.form.path}: {fault}")
+            if first:
+                self._line(list(row))
+            self._line([_cell(value) for value in row.values()])
+
+    def finish(self) -> None:
+        self.stream.detach()
+
+    def _line(self, cells: list[str]) -> None:
+        if self.form.suffix == ".csv":
+            self.table.writerow(cells)
+        else:
+            self.stream.write("\t".join(cells) + "\n")
+
+
+def _cell(value: Any) -> str:
+    """A value in a table of text: nothing for null, JSON for what has parts."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json_line(value) if isinstance(value, bool | list | dict) else str(value)
+
+
+def json_line(value: Any) -> str:
+    """A value as JSON: NaN is null, and what JSON does not know (a date) is its text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
+    except ValueError:  # JSON has no NaN and no infinity
+        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

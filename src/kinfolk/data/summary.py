@@ -20,13 +20,13 @@ from pathlib import PurePath
 
 from kinfolk.data.batching import chunks
 from kinfolk.data.examples import AnyExample, Choice, Question, Sentence, fingerprint, numbers_of
-from kinfolk.errors import DataError, first_few
+from kinfolk.errors import DataError, shorten_list
 from kinfolk.text.encoding import Text
 from kinfolk.text.tokenizer import Tokenizer
 
-MOST_PIECES = 1.46  # per word
-MOST_UNKNOWN = 0.05  # of all pieces
-ENOUGH_WORDS = 100  # below it the two numbers above say nothing
+MAX_SUBWORDS_PER_WORD = 1.46  # per word
+MAX_UNKNOWN_RATE = 0.05  # of all pieces
+MIN_WORDS = 100  # below it the two numbers above say nothing
 FEW_EXAMPLES = 5  # of a class
 MANY_CLASSES = 10
 SHOWN = 3
@@ -64,7 +64,7 @@ class Repeats:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class DataSummary:
     """The state of labelled data; `str` is what is printed before training."""
 
     examples: int
@@ -99,12 +99,12 @@ class Survey:
             smallest, median, largest = self.numbers
             return f"numbers from {smallest:g} to {largest:g}, median {median:g}"
         total = sum(count for _, count in counts)
-        return first_few((f"{name} {count / total:.1%} ({count:,})" for name, count in counts), 12) or "none"
+        return shorten_list((f"{name} {count / total:.1%} ({count:,})" for name, count in counts), 12) or "none"
 
 
-def survey(
+def summarize(
     train: Sequence[AnyExample], dev: Sequence[AnyExample], tokenizer: Tokenizer, limit: int, read: str = ""
-) -> Survey:
+) -> DataSummary:
     """Look through the examples; `limit` is the longest sequence of the model, `dev` may be empty."""
     if not train:
         raise DataError("there are no examples to train on")
@@ -114,7 +114,7 @@ def survey(
     pieces = _pieces(train, tokenizer, limit)
     seen: dict[bytes, str] = {}
     repeats = _repeats(train, seen, adding=True)
-    return Survey(
+    return DataSummary(
         examples=len(train),
         dev_examples=len(dev),
         labels=tuple(labels.most_common()),
@@ -164,7 +164,7 @@ def _pieces(train: Iterable[AnyExample], tokenizer: Tokenizer, limit: int) -> Pi
             parts = text if isinstance(text, tuple) else (text,)
             words += sum(len(WORD.findall(part)) for part in parts)
             lengths.append(len(encoding))
-            own += len(encoding) - tokenizer.specials_count(len(parts) == 2)
+            own += len(encoding) - tokenizer.special_tokens_count(len(parts) == 2)
             unknown += encoding.ids.count(tokenizer.unk_id) if tokenizer.unk_id is not None else 0
     lengths.sort()
     count = len(lengths)
@@ -187,22 +187,22 @@ def _repeats(examples: Iterable[AnyExample], seen: dict[bytes, str], adding: boo
         if key in seen:
             count += 1
             if len(first) < SHOWN:
-                first.append((example.where, seen[key]))
+                first.append((example.location, seen[key]))
         elif adding:
-            seen[key] = example.where
+            seen[key] = example.location
     return Repeats(count, tuple(first))
 
 
 def _label_warnings(counts: Counter[str], dev: Iterable[AnyExample]) -> Iterator[str]:
     absent = sorted({name for example in dev for name in labels_of(example) + tags_of(example)} - counts.keys())
     if absent:
-        yield f"in dev but not in train, so they can never be predicted: {first_few(absent, 12)}"
+        yield f"in dev but not in train, so they can never be predicted: {shorten_list(absent, 12)}"
     if len(counts) > MANY_CLASSES and 2 * len(counts) > counts.total() and all(map(_is_number, counts)):
         yield "most labels are different numbers, each a class of its own: for numbers to learn, the task is regress"
         return
     rare = [f"{name} ({count})" for name, count in reversed(counts.most_common()) if count < FEW_EXAMPLES]
     if rare:
-        yield f"fewer than {FEW_EXAMPLES} examples in train: {first_few(rare, 12)}"
+        yield f"fewer than {FEW_EXAMPLES} examples in train: {shorten_list(rare, 12)}"
 
 
 def _is_number(label: str) -> bool:
@@ -213,11 +213,11 @@ def _is_number(label: str) -> bool:
 
 
 def _text_warnings(train: Iterable[AnyExample], pieces: Pieces) -> Iterator[str]:
-    empty = [example.where for example in train if not all(text.strip() for text in example.content)]
+    empty = [example.location for example in train if not all(text.strip() for text in example.content)]
     if empty:
-        yield f"an empty text in {len(empty):,} examples: {first_few(empty, SHOWN)}"
+        yield f"an empty text in {len(empty):,} examples: {shorten_list(empty, SHOWN)}"
     advice = "the model may not know their language, spelling or case; choose one that does"
-    if pieces.words >= ENOUGH_WORDS and pieces.unknown > MOST_UNKNOWN:
+    if pieces.words >= MIN_WORDS and pieces.unknown > MAX_UNKNOWN_RATE:
         yield f"{pieces.unknown:.0%} of the pieces are unknown to the vocabulary: {advice}"
-    elif pieces.words >= ENOUGH_WORDS and pieces.per_word > MOST_PIECES:
+    elif pieces.words >= MIN_WORDS and pieces.per_word > MAX_SUBWORDS_PER_WORD:
         yield f"the words fall into {pieces.per_word:.2f} pieces each, where 1.0 to 1.3 is usual: {advice}"

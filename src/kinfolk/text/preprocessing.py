@@ -1,4 +1,10 @@
-"""Works around a fault of the library: control characters that shift offsets.
+"""Cuts over-long words before the library sees them, so that time and memory stay linear.
+
+A run of more than `LONGEST_RUN` characters without a blank is no word. It is cut into runs of that length, each encoded
+as if it stood alone: up to a few pieces at every cut differ from what the library would give, and the cut parts count
+as words of their own. No character is lost and offsets are those of the uncut text.
+
+Works around a fault of the library: control characters that shift offsets.
 
 sentencepiece's normalisation table deletes control characters. Where such a character opens a stretch of text (at the
 start, or right after an added token), the library forgets that it was there and every offset of the stretch comes out
@@ -7,10 +13,32 @@ too small. A blank in its place is dropped as well, gives the same ids, and keep
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable
 from typing import Any
+
+LONGEST_RUN = 100_000
+
+RUN = re.compile(r"\S+")
+
+
+def long_word_cuts(text: str, longest: int = LONGEST_RUN) -> list[int]:
+    """Where to cut a text; empty for every text that people write."""
+    if len(text) <= longest:
+        return []
+    found: list[int] = []
+    for run in RUN.finditer(text):
+        found += range(run.start() + longest, run.end(), longest)
+    return found
+
+
+def split_long_words(text: str, longest: int = LONGEST_RUN) -> list[tuple[int, str]]:
+    """The parts of a text with the place where each begins."""
+    places = [0, *long_word_cuts(text, longest), len(text)]
+    return [(start, text[start:end]) for start, end in itertools.pairwise(places)]
+
 
 CONTROLS = "\x01-\x08\x0b\x0e-\x1f\x7f\x8f\x9f"  # what the table deletes
 CONTROL = re.compile(f"[{CONTROLS}]")

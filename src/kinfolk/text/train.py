@@ -27,9 +27,10 @@ import tokenizers
 from tokenizers import pre_tokenizers, trainers
 
 from kinfolk.errors import InputError, KinfolkError, check_choice
-from kinfolk.text import documents, longwords
+from kinfolk.text import families
 from kinfolk.text.families import BERT_LAYOUT, BERT_ROLES, FAIRSEQ_ROLES, ROLES, Recipe
-from kinfolk.text.spiece import parse_spiece
+from kinfolk.text.preprocessing import split_long_words
+from kinfolk.text.sentencepiece import parse_spiece
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
 DEFAULT_KIND, DEFAULT_SIZE = "bpe", 8_000  # of commands that learn a vocabulary on the way
@@ -42,22 +43,22 @@ SUPPORTED = re.compile(r"<= (\d+)\.")  # how sentencepiece says that a corpus su
 REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that letters alone need more
 
 
-def learn(
+def train_tokenizer(
     kind: str,
     texts: Iterable[str],
     vocabulary_size: int,
     lowercase: bool | None = None,
-    specials: dict[str, str] | None = None,
+    special_tokens: dict[str, str] | None = None,
     at_most: bool = False,
 ) -> Tokenizer:
     """A tokenizer with exactly `vocabulary_size` ids, learned from texts; `at_most` so many, if they support no more.
 
-    `lowercase` is on unless said otherwise, except for byte_bpe. `specials` maps roles (cls, sep, pad, unk, mask, bos,
-    eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
+    `lowercase` is on unless said otherwise, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
+    mask, bos, eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
     """
     check_choice("kind", kind, KINDS)
     byte_level = kind == "byte_bpe"
-    roles = dict(specials if specials is not None else FAIRSEQ_ROLES if byte_level else BERT_ROLES)
+    roles = dict(special_tokens if special_tokens is not None else FAIRSEQ_ROLES if byte_level else BERT_ROLES)
     _check_roles(roles)
     recipe = Recipe(roles, BERT_LAYOUT, roberta=byte_level, segments=not byte_level, lowercase=False)
     names = list(dict.fromkeys(roles[role] for role in IN_ORDER if role in roles))
@@ -74,7 +75,7 @@ def learn(
             model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
         if not (at_most and len(names) < len(model["vocab"]) <= vocabulary_size):
             _check_size(len(model["vocab"]), vocabulary_size, corpus.count)
-    return Tokenizer(documents.assemble(model, parts, recipe, {}, f"learned {kind}"))
+    return Tokenizer(families.assemble(model, parts, recipe, {}, f"learned {kind}"))
 
 
 class _Corpus:
@@ -103,7 +104,7 @@ class _Corpus:
                 self.count = number
                 if not isinstance(text, str):
                     raise InputError(f"text {self.count} of the corpus is not a text but {type(text).__name__}")
-                for _, piece in longwords.pieces(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
+                for _, piece in split_long_words(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
                     yield piece
         except KinfolkError as error:
             self.fault = error
@@ -140,7 +141,7 @@ def _check_roles(roles: dict[str, str]) -> None:
             raise InputError(f"the special token for {role} is not a token: {token!r}")
     missing = [role for role in ("cls", "sep", "unk") if role not in roles]
     if missing:
-        raise InputError(f"specials lacks the roles {', '.join(missing)}")
+        raise InputError(f"special_tokens lacks the roles {', '.join(missing)}")
 
 
 def _check_size(found: int, wanted: int, texts: int) -> None:
@@ -155,10 +156,10 @@ def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
     """How text becomes words."""
     lower = [{"type": "Lowercase"}] if lowercase else []
     if kind == "wordpiece":
-        return documents.bert_parts(lowercase, {})
+        return families.bert_parts(lowercase, {})
     if kind == "byte_bpe":
-        return {**documents.byte_parts(prefix=False), "normalizer": lower[0] if lower else None}
-    parts = documents.blank_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
+        return {**families.byte_parts(prefix=False), "normalizer": lower[0] if lower else None}
+    parts = families.blank_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
     # "street." and "street" must share a piece: marks stand alone, as in vocabularies that sentencepiece learns.
     parts["pre_tokenizer"]["pretokenizers"].append({"type": "Punctuation", "behavior": "Isolated"})
     return parts
@@ -169,8 +170,8 @@ def _merged(
 ) -> dict[str, Any]:
     """A model of merged pieces, learned by the tokenizers library."""
     empty = {name: number for number, name in enumerate(names)}
-    model = documents.bpe_model(empty, [], None if kind == "byte_bpe" else roles["unk"], fuse=kind == "bpe")
-    model = documents.wordpiece_model(empty, roles["unk"]) if kind == "wordpiece" else model
+    model = families.bpe_model(empty, [], None if kind == "byte_bpe" else roles["unk"], fuse=kind == "bpe")
+    model = families.wordpiece_model(empty, roles["unk"]) if kind == "wordpiece" else model
     library = tokenizers.Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **parts, "model": model}))
     common: dict[str, Any] = {"show_progress": False}
     trainer: Any
@@ -240,7 +241,7 @@ def _unigram(
         raise corpus.fault
     found = parse_spiece(written.getvalue(), "learned unigram")
     tokens = {piece.text: number for number, piece in enumerate(found.pieces)}
-    return documents.spiece_model(found, tokens), documents.spiece_parts(found, recipe, {})
+    return families.spiece_model(found, tokens), families.spiece_parts(found, recipe, {})
 
 
 def _unigram_fault(message: str, size: int, texts: int) -> InputError:

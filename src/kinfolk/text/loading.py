@@ -14,11 +14,19 @@ from typing import Any
 
 from kinfolk.errors import FolderError, TokenizerError
 from kinfolk.files import inside, read_json, read_object, read_text, require_file
-from kinfolk.text import documents
-from kinfolk.text.documents import Source, flag, roles_of
-from kinfolk.text.families import RECIPES, added_token, family_of, recipe_for, usual_roles
-from kinfolk.text.spiece import SentencePieceModel, read_spiece
-from kinfolk.text.vocabulary import numbered
+from kinfolk.text import families
+from kinfolk.text.families import (
+    RECIPES,
+    TokenizerSource,
+    added_token,
+    family_of,
+    flag,
+    recipe_for,
+    roles_of,
+    usual_roles,
+)
+from kinfolk.text.sentencepiece import SentencePieceModel, read_spiece
+from kinfolk.text.validation import numbered
 
 CASED_SHARE = 0.1  # of pieces with capitals
 SPIECE_NAMES = ("spiece.model", "sentencepiece.model", "tokenizer.model")
@@ -29,7 +37,7 @@ BERT_SETTINGS = {
 }
 
 
-def read_source(path: Path, family: str | None = None) -> Source:
+def read_source(path: Path, family: str | None = None) -> TokenizerSource:
     """Read a folder, or one tokenizer file (settings are then looked for beside it)."""
     try:
         folder = path if path.is_dir() else path.parent
@@ -72,7 +80,7 @@ def _family(folder: Path, settings: dict[str, Any]) -> str | None:
     return family if isinstance(family, str) else family_of(settings.get("tokenizer_class"))
 
 
-def _read(file: Path, settings: dict[str, Any], family: str | None) -> Source:
+def _read(file: Path, settings: dict[str, Any], family: str | None) -> TokenizerSource:
     if file.suffix == ".txt":
         return _wordpiece(file, settings, family)
     if file.suffix == ".model":
@@ -85,7 +93,7 @@ def _read(file: Path, settings: dict[str, Any], family: str | None) -> Source:
     return _bpe(found, file, settings, family)
 
 
-def _ready(document: dict[str, Any], settings: dict[str, Any], family: str | None, where: str) -> Source:
+def _ready(document: dict[str, Any], settings: dict[str, Any], family: str | None, where: str) -> TokenizerSource:
     """A tokenizer.json; BERT's settings beside it overrule what it says, as the reference has it."""
     normalizer = document.get("normalizer")
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
@@ -93,21 +101,21 @@ def _ready(document: dict[str, Any], settings: dict[str, Any], family: str | Non
         document = {**document, "normalizer": {**normalizer, **changes}}
     roles = roles_of(settings) or usual_roles(document)
     reads_segments = recipe_for(family, "bert" if roles.get("cls") == "[CLS]" else "roberta").segments
-    names = documents.WITH_SEGMENTS if reads_segments else documents.WITHOUT_SEGMENTS
+    names = families.WITH_SEGMENTS if reads_segments else families.WITHOUT_SEGMENTS
     settings = {"model_input_names": names} | settings
     settings.pop("added_tokens", None)  # tokenizer.json has its own list
-    return Source(document, roles, settings, where)
+    return TokenizerSource(document, roles, settings, where)
 
 
-def _wordpiece(file: Path, settings: dict[str, Any], family: str | None) -> Source:
+def _wordpiece(file: Path, settings: dict[str, Any], family: str | None) -> TokenizerSource:
     lines = read_text(file).split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
     tokens = {line.rstrip(): number for number, line in enumerate(lines)}  # of doubles the last counts
     recipe = recipe_for(family, "mpnet" if "<s>" in tokens and "[CLS]" not in tokens else "bert")
     unknown = (recipe.roles | roles_of(settings))["unk"]
-    model = documents.wordpiece_model(tokens, unknown)
-    parts = documents.bert_parts(recipe.lowercase and not _cased(tokens), settings)
-    return documents.assemble(model, parts, recipe, settings, str(file), _further(settings, tokens, str(file)))
+    model = families.wordpiece_model(tokens, unknown)
+    parts = families.bert_parts(recipe.lowercase and not _cased(tokens), settings)
+    return families.assemble(model, parts, recipe, settings, str(file), _further(settings, tokens, str(file)))
 
 
 def _cased(tokens: Iterable[str]) -> bool:
@@ -119,7 +127,7 @@ def _cased(tokens: Iterable[str]) -> bool:
     return sum(capitals) > len(capitals) * CASED_SHARE
 
 
-def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) -> Source:
+def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) -> TokenizerSource:
     where = str(file)
     if not isinstance(tokens, dict):
         raise TokenizerError(f"{where}: neither a tokenizer.json nor a vocabulary (token -> id)")
@@ -132,13 +140,13 @@ def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) 
     merges = _merges(merges_file)
     if recipe.word_end:
         unknown = (recipe.roles | roles_of(settings))["unk"]
-        model = documents.bpe_model(tokens, merges, unknown, suffix=recipe.word_end)
+        model = families.bpe_model(tokens, merges, unknown, suffix=recipe.word_end)
         decoder = {"type": "BPEDecoder", "suffix": recipe.word_end}
-        parts = {**documents.bert_parts(True, {}), "decoder": decoder}
+        parts = {**families.bert_parts(True, {}), "decoder": decoder}
     else:
-        model = documents.bpe_model(tokens, merges)
-        parts = documents.byte_parts(flag(settings, "add_prefix_space", False))
-    return documents.assemble(model, parts, recipe, settings, where, _further(settings, tokens, where))
+        model = families.bpe_model(tokens, merges)
+        parts = families.byte_parts(flag(settings, "add_prefix_space", False))
+    return families.assemble(model, parts, recipe, settings, where, _further(settings, tokens, where))
 
 
 def _merges(file: Path) -> list[list[str]]:
@@ -153,7 +161,9 @@ def _merges(file: Path) -> list[list[str]]:
     return merges
 
 
-def _sentencepiece(found: SentencePieceModel, settings: dict[str, Any], family: str | None, where: str) -> Source:
+def _sentencepiece(
+    found: SentencePieceModel, settings: dict[str, Any], family: str | None, where: str
+) -> TokenizerSource:
     tokens = {piece.text: number for number, piece in enumerate(found.pieces)}
     if len(tokens) != len(found.pieces):
         raise TokenizerError(f"{where}: a piece stands there twice; the file is damaged")
@@ -163,8 +173,8 @@ def _sentencepiece(found: SentencePieceModel, settings: dict[str, Any], family: 
     if recipe is RECIPES["sentencepiece"]:
         present = {role: token for role, token in recipe.roles.items() if token in tokens}
         recipe = replace(recipe, roles={**present, "unk": found.pieces[found.unknown].text})
-    model, parts = documents.spiece_model(found, tokens), documents.spiece_parts(found, recipe, settings)
-    return documents.assemble(model, parts, recipe, settings, where, documents.spiece_entries(found))
+    model, parts = families.spiece_model(found, tokens), families.spiece_parts(found, recipe, settings)
+    return families.assemble(model, parts, recipe, settings, where, families.spiece_entries(found))
 
 
 def _further(settings: dict[str, Any], tokens: dict[str, int], where: str) -> list[dict[str, Any]]:

@@ -1,0 +1,232 @@
+"""Labelled texts from tables: classes, any number of labels, or numbers; plain lines where only texts are wanted.
+
+.csv, .tsv (quotes are text), .jsonl and .parquet files have columns; columns.py says which is which. Labels stay
+text ("0" is the class "0"); blanks around them are not part of them.
+
+Which column is what: the user's word first, then the names that public data sets use, else an error with a list.
+
+A guess is made only where one reading fits. A second text is taken only as the partner of the first (`sentence1` and
+`sentence2`), never by itself. Case does not matter in guesses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kinfolk.data.examples import Example, Label, ReadResult, finished
+from kinfolk.data.formats import TABLE_SUFFIXES, is_table, numbered_lines, numbered_rows
+from kinfolk.errors import (
+    DataError,
+    FolderError,
+    InputError,
+    RowErrors,
+    check_choice,
+    json_type,
+    missing_column,
+    shorten_list,
+)
+from kinfolk.files import parse_json
+
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("#1 string", "#2 string"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("question", "answer"),
+    ("query", "passage"),
+)
+TEXTS = ("text", "sentence", "review", "content", "document", "comment", "tweet", "utterance")
+LABEL_COLUMNS = (
+    *("label", "labels", "gold_label", "class", "category", "stars", "rating", "score"),
+    *("is_duplicate", "quality", "target", "sentiment", "intent"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumns:
+    """The names of the columns to read."""
+
+    text: str
+    pair: str | None
+    label: str | None
+    others: tuple[str, ...] = field(default=(), compare=False)  # that nobody reads
+
+    @property
+    def description(self) -> str:
+        """`text "review", label "stars"; not read: id`."""
+        roles = (("text", self.text), ("pair", self.pair), ("label", self.label))
+        read = ", ".join(f'{role} "{name}"' for role, name in roles if name is not None)
+        return read + (f"; not read: {shorten_list(self.others, 12)}" if self.others else "")
+
+    @property
+    def named(self) -> list[str]:
+        return [name for name in (self.text, self.pair, self.label) if name is not None]
+
+
+def find_columns(
+    where: str, present: Sequence[str], text: str | None, pair: str | None, label: str | None, needs_label: bool
+) -> TableColumns:
+    """The columns of a table: those named, and guesses for those not. `pair=""` says that there is no second text.
+
+    A label that is not needed is read only where its column is named.
+    """
+    for name in filter(None, (text, pair, label)):
+        if name not in present:
+            raise DataError(f"{where}: {missing_column(name, present)}")
+    taken = [name for name in (text, pair, label) if name]
+    if len(set(taken)) < len(taken):
+        raise InputError(f'{where}: text, pair and label must be different columns, not "{shorten_list(taken)}"')
+    if label is None and needs_label:
+        label = _one(where, present, [name for name in _known(present, LABEL_COLUMNS) if name not in taken], "label")
+    text = text or _text(where, [name for name in present if name not in (pair, label)], present)
+    if pair is None:
+        partners = _partners(text, [name for name in present if name != label])
+        pair = _one(where, present, partners, "pair") if partners else None
+    others = tuple(name for name in present if name not in (text, pair, label))
+    return TableColumns(text, pair or None, label, others)
+
+
+def _known(present: Sequence[str], names: Sequence[str]) -> list[str]:
+    return [name for name in present if name.lower() in names]
+
+
+def _partners(text: str, free: Sequence[str]) -> list[str]:
+    return _known(free, [second for first, second in PAIRS if first == text.lower()])
+
+
+def _text(where: str, free: Sequence[str], present: Sequence[str]) -> str:
+    """The one column with the name of a text that is not another's partner."""
+    named = _known(free, (*TEXTS, *(first for first, _ in PAIRS)))
+    seconds = [partner for name in named for partner in _partners(name, free)]
+    return _one(where, present, [name for name in named if name not in seconds], "text")
+
+
+def _one(where: str, present: Sequence[str], candidates: list[str], role: str) -> str:
+    if len(candidates) == 1:
+        return candidates[0]
+    why = f"{' and '.join(candidates)} could be" if candidates else "no column has a name that says it is"
+    listed = shorten_list(present, limit=12) or "none"
+    no_header = "" if candidates else "; a file without a header line needs --header"
+    raise DataError(f"{where}: {why} the {role}; the columns are: {listed}; name one with --{role}{no_header}")
+
+
+class BadValueError(ValueError):
+    """A value of a row that cannot be used; the reader turns it into a problem with its line."""
+
+
+def read_examples(
+    path: str | Path,
+    kind: str = "classify",
+    text: str | None = None,
+    pair: str | None = None,
+    label: str | None = None,
+    header: Sequence[str] | None = None,
+    needs_label: bool = True,
+    max_bad_rows: int | None = 0,
+) -> ReadResult[Example]:
+    """The examples of a file; `kind` is classify, multilabel or regress.
+
+    `text`, `pair` and `label` name columns and are guessed when not given; `pair=""` says that there is no second
+    text. `header` names the columns of a .csv or .tsv file that has no header line. Without `needs_label` a label is
+    read only where its column is named, and may be empty.
+    """
+    path = Path(path)
+    parse = PARSERS[check_choice("kind", kind, PARSERS)]
+    problems = RowErrors(str(path), max_bad_rows)
+    if not is_table(path):
+        _refuse_lines(path, needs_label, [text, pair, label, header])
+        lines = [Example(line, None, None, f"{path}:{number}") for number, line in numbered_lines(path, problems)]
+        return finished(lines, problems, needs_some=False)
+    examples: list[Example] = []
+    columns: TableColumns | None = None
+    for number, row in table_rows(path, problems, header):
+        if columns is None:
+            columns = find_columns(str(path), list(row), text, pair, label, needs_label)
+        try:
+            examples.append(_example(row, columns, parse, needs_label, f"{path}:{number}"))
+        except BadValueError as error:
+            problems.add(number, str(error))
+    return finished(examples, problems, needs_label, "" if columns is None else columns.description)
+
+
+def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> None:
+    tables = f"{', '.join(TABLE_SUFFIXES)} files have columns"
+    if needs_label:
+        raise DataError(f"{path}: plain lines have no labels; only {tables}")
+    if any(named):
+        raise DataError(f"{path}: only {tables}, so none can be named")
+
+
+def table_rows(path: Path, problems: RowErrors, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a .csv, .tsv, .jsonl or .parquet file, each with its number."""
+    suffix = path.suffix.lower()
+    if header is not None and suffix not in (".csv", ".tsv"):
+        raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
+    return numbered_rows(path, problems, header=header)
+
+
+def _example(
+    row: dict[str, Any], columns: TableColumns, parse: Callable[[Any], Label], needs_label: bool, where: str
+) -> Example:
+    for name in columns.named:
+        if name not in row:
+            raise BadValueError(missing_column(name, list(row)))
+    for name in filter(None, (columns.text, columns.pair)):
+        if not isinstance(row[name], str):
+            raise BadValueError(f'"{name}" is {json_type(row[name])}, expected a string')
+    value = None if columns.label is None else row[columns.label]
+    label = parse(value) if needs_label or value not in (None, "") else None
+    return Example(row[columns.text], None if columns.pair is None else row[columns.pair], label, where)
+
+
+def _class_label(value: Any) -> str:
+    """Text as it stands; a number or a truth of a JSON file as JSON writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str | int | float):
+        raise BadValueError(f"the label is {json_type(value)}, expected a string or a number")
+    label = str(value).strip()
+    if not label or value != value:  # parquet files may say NaN where nothing is
+        raise BadValueError("the label is empty")
+    return label
+
+
+def _label_set(value: Any) -> tuple[str, ...]:
+    """A list, or text that is a JSON list or has | or commas between its labels; nothing is no label at all."""
+    if isinstance(value, str):
+        value = _listed(value.strip())
+    if not isinstance(value, list):
+        raise BadValueError(f"the labels are {json_type(value)}, expected a list")
+    return tuple(dict.fromkeys(map(_class_label, value)))
+
+
+def _listed(text: str) -> Any:
+    if text.startswith("["):
+        try:
+            return parse_json(text, "the labels")
+        except FolderError as error:
+            raise BadValueError(str(error)) from None
+    return text.split("|" if "|" in text else ",") if text else []
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadValueError(f"the label is {json_type(value)}, expected a number")
+    try:
+        number = float(value.replace("_", "?")) if isinstance(value, str) else float(value)  # "1_0" is no number here
+    except (ValueError, OverflowError):
+        raise BadValueError(f"the label {str(value)[:40]!r} is not a number") from None
+    if not math.isfinite(number):
+        raise BadValueError(f"the label {str(value)[:40]!r} is not a finite number")
+    return number
+
+
+PARSERS: dict[str, Callable[[Any], Label]] = {"classify": _class_label, "multilabel": _label_set, "regress": _number}
