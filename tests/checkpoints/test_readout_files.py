@@ -17,8 +17,8 @@ from test_folder_mutations import mutated
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError, WeightsError
 from kinfolk.models.model import Model
+from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import pack
-from kinfolk.nn.probe import ProbeConfig, ProbeHead
 
 CONFIG = ProbeConfig((0, 1, 2), "mix", width=16, labels=3, recurrent=2, hidden=5, scale=0.7, dropout=0.3, crf=True)
 TOKENS = pack([[5, 6, 7], [8]])
@@ -96,7 +96,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"hiden": 5}, 'unknown setting "hiden"; did you mean "hidden"'),
     "width": ({"width": 32}, "the encoder has 2 layers of width 16"),
     "layers": ({"layers": [0, 1, 3]}, "reads layer 3"),
-    "no layers": ({"layers": []}, "not a list of layers"),
+    "no layers": ({"layers": []}, "layers"),
     "shape": ({"hidden": 6}, "head.safetensors: .* has shape .* head.json asks for"),
     "hostile size": ({"hidden": 2**16, "recurrent": 16}, "tensors are missing"),
     "too large": ({"hidden": 10**12}, "hidden=1000000000000 is not a whole number"),

@@ -53,8 +53,8 @@ def torch_s_modules(ours: Transformer) -> tuple[nn.TransformerEncoder, nn.Transf
         norms = ["attention_norm", *(["cross_norm"] if side == "decoder" else []), "feed_forward_norm"]
         names = {f"norm{place}": name for place, name in enumerate(norms, 1)} | {
             "self_attn.in_proj_": "attention.qkv.", "self_attn.out_proj": "attention.output",
-            "multihead_attn.out_proj": "cross.output", "linear1": "feed_forward.widen",
-            "linear2": "feed_forward.narrow",
+            "multihead_attn.out_proj": "cross.output", "linear1": "feed_forward.up",
+            "linear2": "feed_forward.down",
         }  # fmt: skip
         found = next(name for name in names if part.startswith(name))
         return state[mine + part.replace(found, names[found])]
@@ -117,7 +117,7 @@ def test_a_fresh_model_starts_as_it_should_and_the_same_each_time() -> None:
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
     assert not first["source_table.weight"].equal(third["source_table.weight"])
     assert 0.12 < float(first["source_table.weight"].std()) < 0.13  # 64 ** -0.5
-    for part, plan in {"attention.qkv": 6 / 256, "cross.queries": 6 / 256, "feed_forward.widen": 6 / 320}.items():
+    for part, plan in {"attention.qkv": 6 / 256, "cross.queries": 6 / 256, "feed_forward.up": 6 / 320}.items():
         largest = float(first[f"decoder.blocks.1.{part}.weight"].abs().max())
         assert 0.95 * math.sqrt(plan) < largest <= math.sqrt(plan)
     assert all(tensor.unique().tolist() == [0.0] for name, tensor in first.items() if name.endswith("bias"))

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kinfolk.models.albert import AlbertConfig
 from kinfolk.models.bert import BertConfig
 from kinfolk.nn.attention import Attention
-from kinfolk.nn.blocks import Block, SharedStack, Stack
+from kinfolk.nn.blocks import SharedStack, Stack, build_block
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import Full
 from kinfolk.nn.trace import Trace
@@ -24,10 +24,10 @@ def hidden_rows(width: int = 8) -> Tensor:
 
 def test_a_block_is_two_normed_residual_steps() -> None:
     torch.manual_seed(0)
-    block, hidden, plan = Block(BertConfig.make(**SIZES)).double().eval(), hidden_rows(), Full().plan(LAYOUT)
+    block, hidden, plan = build_block(BertConfig.make(**SIZES)).double().eval(), hidden_rows(), Full().plan(LAYOUT)
     middle = block.attention_norm(hidden + block.attention(hidden, plan))
-    inner = nn.functional.gelu(middle @ block.feed_forward.widen.weight.T + block.feed_forward.widen.bias)
-    outer = inner @ block.feed_forward.narrow.weight.T + block.feed_forward.narrow.bias
+    inner = nn.functional.gelu(middle @ block.feed_forward.up.weight.T + block.feed_forward.up.bias)
+    outer = inner @ block.feed_forward.down.weight.T + block.feed_forward.down.bias
     torch.testing.assert_close(block(hidden, plan), block.feed_forward_norm(middle + outer), rtol=0, atol=1e-12)
 
 
@@ -41,14 +41,14 @@ def test_attention_weights_are_dropped_in_training_only() -> None:
 
 
 def test_a_block_drops_in_training_only() -> None:
-    block, hidden, plan = Block(BertConfig.make(**SIZES)).double(), hidden_rows(), Full().plan(LAYOUT)
+    block, hidden, plan = build_block(BertConfig.make(**SIZES)).double(), hidden_rows(), Full().plan(LAYOUT)
     assert not block.train()(hidden, plan).equal(block(hidden, plan))
     assert block.eval()(hidden, plan).equal(block(hidden, plan))
 
 
 def test_depth_stops_the_stack_early() -> None:
     stack, hidden, plan = (
-        Stack([Block(BertConfig.make(**SIZES)) for _ in range(3)]),
+        Stack([build_block(BertConfig.make(**SIZES)) for _ in range(3)]),
         hidden_rows(),
         Full().plan(LAYOUT),
     )
@@ -61,13 +61,13 @@ def test_depth_stops_the_stack_early() -> None:
 
 @pytest.mark.parametrize(("groups", "layers", "expected"), [(1, 4, [0, 0, 0, 0]), (2, 5, [0, 0, 0, 1, 1])])
 def test_shared_blocks_serve_neighbouring_layers(groups: int, layers: int, expected: list[int]) -> None:
-    blocks = [Block(AlbertConfig.make(width=4, heads=1, inner_width=4, embedding_width=2)) for _ in range(groups)]
+    blocks = [build_block(AlbertConfig.make(width=4, heads=1, inner_width=4, embedding_width=2)) for _ in range(groups)]
     stack = SharedStack(blocks, layers)
     assert [blocks.index(stack.block(layer)) for layer in range(layers)] == expected
 
 
 def test_a_trace_sees_each_layer_and_changes_nothing() -> None:
-    stack = Stack([Block(BertConfig.make(**SIZES)) for _ in range(2)]).double().eval()
+    stack = Stack([build_block(BertConfig.make(**SIZES)) for _ in range(2)]).double().eval()
     hidden, plan, trace = hidden_rows(), Full().plan(LAYOUT), Trace()
     trace.begin(LAYOUT)
     assert stack(hidden, plan, trace=trace).equal(stack(hidden, plan))
@@ -79,7 +79,7 @@ def test_a_trace_sees_each_layer_and_changes_nothing() -> None:
 
 
 def test_a_trace_goes_on_from_batch_to_batch() -> None:
-    stack, trace = Stack([Block(BertConfig.make(**SIZES))]).double().eval(), Trace()
+    stack, trace = Stack([build_block(BertConfig.make(**SIZES))]).double().eval(), Trace()
     for lengths in ((3, 1), (6,)):
         layout = Layout(lengths)
         trace.begin(layout)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.models.transformer import TransformerConfig
-from kinfolk.nn.blocks import Block, FeedForward, Layer
-from kinfolk.nn.decoder import DecoderBlock
+from kinfolk.nn.blocks import FeedForward, Source, build_block
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import Causal, Full
 from kinfolk.nn.trace import PairTrace
@@ -30,9 +29,13 @@ def added(norm: str, hidden: Tensor, middle: nn.Module, change: Tensor) -> Tenso
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_norm_stands_before_each_part_or_after_it(norm: str) -> None:
-    block, hidden, source = randomise(DecoderBlock(CONFIG, norm)).double().eval(), rows(TARGET), rows(SOURCE, 1)
+    block, hidden, source = (
+        randomise(build_block(CONFIG, norm, cross=True)).double().eval(),
+        rows(TARGET),
+        rows(SOURCE, 1),
+    )
     plan, across = Causal().plan(TARGET), Full().plan(TARGET, SOURCE)
-    found = block(hidden, plan, source, across)
+    found = block(hidden, plan, source=Source(source, across))
 
     def read(middle: nn.Module, vectors: Tensor) -> Tensor:
         return middle(vectors) if norm == "pre" else vectors
@@ -46,7 +49,7 @@ def test_a_norm_stands_before_each_part_or_after_it(norm: str) -> None:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_without_gradients_blocks_compute_the_same_in_place(norm: str) -> None:
-    block, hidden = randomise(Block(CONFIG, norm)).double().eval(), rows(TARGET)
+    block, hidden = randomise(build_block(CONFIG, norm)).double().eval(), rows(TARGET)
     before, plan = hidden.clone(), Full().plan(TARGET)
     expected = block(hidden, plan).detach()
     with torch.no_grad():
@@ -58,7 +61,7 @@ def test_the_inner_vectors_are_dropped_in_training_only() -> None:
     part, hidden = randomise(FeedForward(16, 24, "relu", dropout=0.5)).double(), rows(TARGET)
     assert not part.train()(hidden).equal(part(hidden))
     assert part.eval()(hidden).equal(part(hidden))
-    assert Layer(CONFIG, inner_dropout=0.25).feed_forward.dropout == 0.25
+    assert build_block(CONFIG, inner_dropout=0.25).feed_forward.dropout == 0.25
 
 
 def test_a_pair_s_trace_has_the_weights_of_every_layer_and_head_and_changes_nothing() -> None:

@@ -15,7 +15,7 @@ from kinfolk.api.summary import RunSummary, confusion_told, labels_told, metrics
 from kinfolk.checkpoints.hub import NAME
 from kinfolk.data.summary import MAX_SUBWORDS_PER_WORD, MAX_UNKNOWN_RATE, MIN_WORDS
 from kinfolk.files import is_folder
-from kinfolk.nn.probe import ProbeHead
+from kinfolk.nn.heads import ProbeHead
 
 DEMO_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 METRIC_TYPES = {  # ours: the hub's, where it has another name for it

@@ -16,8 +16,8 @@ from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.api.feature_cache import Features
 from kinfolk.data.batching import token_batches
 from kinfolk.models.model import EncoderConfig, Family, Model
+from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import Tokens
-from kinfolk.nn.probe import ProbeConfig, ProbeHead
 from kinfolk.objectives.objective import Sample, pack_items
 
 

@@ -27,7 +27,7 @@ from kinfolk.api.layers import NAMES, choose_layers
 from kinfolk.api.loaded import Encoder
 from kinfolk.errors import InputError, check_choice, shorten_list
 from kinfolk.models.model import EncoderConfig, Model
-from kinfolk.nn.probe import POOLS, ProbeConfig
+from kinfolk.nn.heads import POOLS, ProbeConfig
 from kinfolk.tasks.task import Task
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run

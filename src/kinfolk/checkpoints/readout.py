@@ -18,7 +18,7 @@ from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
 from kinfolk.errors import ConfigError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.model import EncoderConfig, Model
-from kinfolk.nn.probe import ProbeConfig, ProbeHead
+from kinfolk.nn.heads import ProbeConfig, ProbeHead
 
 SETTINGS, WEIGHTS = "head.json", "head.safetensors"
 FORMAT = 1

@@ -109,8 +109,8 @@ KEYS: Keys = {  # ours: theirs, below "albert."; the longest match wins
     ),
     "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.dense",
     "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.LayerNorm",
-    "stack.blocks.{}.feed_forward.widen": f"{THEIR_BLOCK}.ffn",
-    "stack.blocks.{}.feed_forward.narrow": f"{THEIR_BLOCK}.ffn_output",
+    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.ffn",
+    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.ffn_output",
     "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.full_layer_layer_norm",
     "pooler.dense": "pooler",
 }

@@ -20,14 +20,13 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
-from kinfolk.nn.blocks import Block, Stack
-from kinfolk.nn.crf import CrfHead
+from kinfolk.nn.blocks import Block, Stack, build_block
 from kinfolk.nn.embeddings import SummedEmbeddings
-from kinfolk.nn.fast.kernels import ACTIVATIONS
-from kinfolk.nn.heads import MaskedHead, Pooler, TextHead, TokenHead
+from kinfolk.nn.fast.linear import ACTIVATIONS
+from kinfolk.nn.heads import CrfHead, MaskedHead, Pooler, TextHead, TokenHead
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.nn.positions import BucketedBias
-from kinfolk.nn.scopes import Full
+from kinfolk.nn.scopes import Full, Scope
 from kinfolk.nn.trace import Trace
 
 BLOCK = re.compile(r"\bblocks\.(\d+)\.")
@@ -88,19 +87,23 @@ class Bert(nn.Module):
         self.embeddings = self.build_embeddings(config)
         self.stack = self.build_stack(config)
         self.bias = self.build_bias(config)
+        self.scope = self.build_scope(config)
         self.pooler = Pooler(config.width) if pooler else None
 
     def build_embeddings(self, config: BertConfig) -> nn.Module:
         return SummedEmbeddings(config, config.width)
 
-    def build_block(self, config: BertConfig) -> nn.Module:
-        return Block(config)
+    def build_block(self, config: BertConfig) -> Block:
+        return build_block(config)
 
     def build_stack(self, config: BertConfig) -> nn.Module:
         return Stack([self.build_block(config) for _ in range(config.layers)])
 
     def build_bias(self, config: BertConfig) -> BucketedBias | None:
         return None
+
+    def build_scope(self, config: BertConfig) -> Scope:
+        return Full()
 
     @property
     def token_table(self) -> Tensor:
@@ -114,7 +117,7 @@ class Bert(nn.Module):
         return math.ceil((int(found[1]) + 1) * self.stack.layers / blocks) if found else 0  # type: ignore[operator]
 
     def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
-        plan = Full().plan(tokens.layout)
+        plan = self.scope.plan(tokens.layout)
         hidden = self.embeddings(tokens)
         if trace is not None:
             trace.begin(tokens.layout)
@@ -131,7 +134,7 @@ class Bert(nn.Module):
         if last < 0:
             return layout.first(self.embeddings(tokens))
         hidden = self(tokens, depth=last)
-        plan = Full().plan(Layout((1,) * layout.sequences, layout.device), layout)
+        plan = self.scope.plan(Layout((1,) * layout.sequences, layout.device), layout)
         bias = None if self.bias is None else self.bias(plan)
         return self.stack.block(last)(hidden, plan, bias, at=layout.first_rows)  # type: ignore[operator, no-any-return]
 
@@ -163,8 +166,8 @@ KEYS: Keys = {  # ours: theirs, below "bert."; the longest match wins
     ),
     "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.output.dense",
     "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.output.LayerNorm",
-    "stack.blocks.{}.feed_forward.widen": f"{THEIR_BLOCK}.intermediate.dense",
-    "stack.blocks.{}.feed_forward.narrow": f"{THEIR_BLOCK}.output.dense",
+    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.intermediate.dense",
+    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.output.dense",
     "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output.LayerNorm",
     "pooler": "pooler",
 }

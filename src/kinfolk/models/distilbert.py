@@ -69,8 +69,8 @@ KEYS: Keys = {  # ours: theirs, below "distilbert."; the longest match wins
     ),
     "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.out_lin",
     "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.sa_layer_norm",
-    "stack.blocks.{}.feed_forward.widen": f"{THEIR_BLOCK}.ffn.lin1",
-    "stack.blocks.{}.feed_forward.narrow": f"{THEIR_BLOCK}.ffn.lin2",
+    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.ffn.lin1",
+    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.ffn.lin2",
     "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output_layer_norm",
 }
 

@@ -125,8 +125,8 @@ def keys(config: MarianConfig) -> Keys:
             f"{side}.blocks.{{}}.attention.qkv": projections(f"{theirs}.self_attn", "qkv"),
             f"{side}.blocks.{{}}.attention.output": f"{theirs}.self_attn.out_proj",
             f"{side}.blocks.{{}}.attention_norm": f"{theirs}.self_attn_layer_norm",
-            f"{side}.blocks.{{}}.feed_forward.widen": f"{theirs}.fc1",
-            f"{side}.blocks.{{}}.feed_forward.narrow": f"{theirs}.fc2",
+            f"{side}.blocks.{{}}.feed_forward.up": f"{theirs}.fc1",
+            f"{side}.blocks.{{}}.feed_forward.down": f"{theirs}.fc2",
             f"{side}.blocks.{{}}.feed_forward_norm": f"{theirs}.final_layer_norm",
         }
     return table

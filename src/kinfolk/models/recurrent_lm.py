@@ -21,11 +21,10 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.model import MOST_LAYERS, EncoderConfig, Family, Head, Preset
-from kinfolk.nn.crf import CrfHead
 from kinfolk.nn.fast.dropout import Dropout
 from kinfolk.nn.fast.linear import Embedding
 from kinfolk.nn.gru import KINDS, DeckGru, build_recurrent
-from kinfolk.nn.heads import NextTokenHead, TextHead, TokenHead
+from kinfolk.nn.heads import CrfHead, NextTokenHead, TextHead, TokenHead
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.nn.recurrent import Recurrent
 from kinfolk.nn.trace import Trace

@@ -22,8 +22,8 @@ SAME = (
     "attention_dropout", "inner_dropout", "scale_embedding", "shared_tables",
 )  # fmt: skip
 TABLES = ("source_table.weight", "target_table.weight")
-WRITES = re.compile(r"(output|narrow|_norm)\.(weight|bias)$")  # rows are the dimensions of vectors
-READS = re.compile(r"(_table|qkv|queries|keys_values|widen)\.weight$")  # columns are
+WRITES = re.compile(r"(output|down|_norm)\.(weight|bias)$")  # rows are the dimensions of vectors
+READS = re.compile(r"(_table|qkv|queries|keys_values|up)\.weight$")  # columns are
 
 
 def to_marian(model: Transformer, rows: Sequence[int]) -> Transformer:

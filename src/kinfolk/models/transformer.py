@@ -24,22 +24,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.model import MOST_LAYERS
+from kinfolk.models.model import MOST_LAYERS, Keys
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset, xavier
-from kinfolk.nn.blocks import Block, Stack
-from kinfolk.nn.decoder import Decoder, DecoderBlock, DecoderState
+from kinfolk.nn.blocks import Source, Stack, build_block
 from kinfolk.nn.fast.dropout import Dropout
-from kinfolk.nn.fast.kernels import ACTIVATIONS
-from kinfolk.nn.fast.linear import Embedding
-from kinfolk.nn.norm import Norm
+from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Norm
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.positions import ARRANGEMENTS, sinusoids
 from kinfolk.nn.scopes import Causal, Full
+from kinfolk.nn.state import DecoderState
 from kinfolk.nn.trace import PairTrace, Trace
 
 NORMS = ("post", "pre")
 CHOICES = {"activation": tuple(ACTIVATIONS), "sinusoid": ARRANGEMENTS, "norm": NORMS}
-FIRST_PLACES = 64  # of a state's positions; they double when they are used up
+FIRST_POSITIONS = 64  # of a state; they double when they are used up
 SIDE = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 
 
@@ -117,8 +115,8 @@ class Transformer(nn.Module):
         self.source_table = Embedding(config.vocabulary_size, config.width)
         self.target_table = None if config.shared_tables else Embedding(config.target_vocabulary, config.width)
         kind = (config, config.norm, config.inner_dropout)
-        self.encoder = Stack([Block(*kind) for _ in range(config.encoder_layers)])
-        self.decoder = Decoder([DecoderBlock(*kind) for _ in range(config.decoder_layers)])
+        self.encoder = Stack([build_block(*kind) for _ in range(config.encoder_layers)])
+        self.decoder = Stack([build_block(*kind, cross=True) for _ in range(config.decoder_layers)])
         pre_norm = config.norm == "pre"
         self.encoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
         self.decoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
@@ -160,26 +158,29 @@ class Transformer(nn.Module):
             trace.target.add_hidden(hidden)
             trace.across.begin(target.layout)
         plan, across = Causal().plan(target.layout), Full().plan(target.layout, source.layout)
-        return self._normed(self.decoder(hidden, plan, read, across, trace))
+        own, between = (None, None) if trace is None else (trace.target, trace.across)
+        return self._normed(self.decoder(hidden, plan, trace=own, source=Source(read, across, between)))
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Of the next token, before the softmax: (rows, target vocabulary)."""
-        return self._target.product(hidden, self.output_bias)
+        return self._target.project(hidden, self.output_bias)
 
     @torch.no_grad()
     def start(self, source: Tokens, beams: int) -> DecoderState:
         """Read the sources; nothing is written yet."""
         read = self.encode(source)
-        return self.decoder.start(read, source.layout, beams, self._positions(FIRST_PLACES, read))
+        state = self.decoder.start(source.layout.sequences, beams, read, read, source.layout)
+        return replace(state, positions=self._positions(FIRST_POSITIONS, read))
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Each row's last token (rows,) -> scores of its next one (rows, target vocabulary), and the state after it."""
-        place, positions = state.cache.steps, state.positions
-        if place == len(positions):
-            positions = self._positions(2 * place, positions)
-            state = DecoderState(state.cache, state.source, positions)
-        hidden = torch.add(positions[place], self._target_vectors(ids), alpha=self.scale)
+        position, positions = state.cache.steps, state.positions
+        assert positions is not None
+        if position == len(positions):
+            positions = self._positions(2 * position, positions)
+            state = replace(state, positions=positions)
+        hidden = torch.add(positions[position], self._target_vectors(ids), alpha=self.scale)
         hidden, state = self.decoder.step(self.dropout(hidden), state)
         return self.scores(self._normed(hidden)), state
 
@@ -190,8 +191,8 @@ class Transformer(nn.Module):
         return vectors.masked_fill_((ids == self.config.start_id).unsqueeze(1), 0.0)
 
     def _embed(self, vectors: Tensor, tokens: Tokens) -> Tensor:
-        places = self._positions(max(tokens.layout.lengths, default=0), vectors)[tokens.layout.positions]
-        return self.dropout(torch.add(places, vectors, alpha=self.scale))  # type: ignore[no-any-return]
+        positions = self._positions(max(tokens.layout.lengths, default=0), vectors)[tokens.layout.positions]
+        return self.dropout(torch.add(positions, vectors, alpha=self.scale))  # type: ignore[no-any-return]
 
     def _positions(self, length: int, like: Tensor) -> Tensor:
         return sinusoids(length, self.config.width, self.config.sinusoid, like.device).to(like.dtype)
@@ -204,9 +205,9 @@ class Transformer(nn.Module):
         return {name: self._depth(name) for name, _ in self.named_parameters()}
 
     def _depth(self, name: str) -> int:
-        found, below = SIDE.match(name), self.config.encoder_layers
-        if found:
-            return int(found[2]) + 1 + (below if found[1] == "decoder" else 0)
+        match, below = SIDE.match(name), self.config.encoder_layers
+        if match:
+            return int(match[2]) + 1 + (below if match[1] == "decoder" else 0)
         if name.startswith("encoder_norm."):
             return below
         return 0 if name.endswith("_table.weight") else below + self.config.decoder_layers + 1
@@ -224,6 +225,17 @@ PRESETS = {
     "transformer-tiny": TextToTextPreset(TINY, ""),
 }
 
+
+def keys(config: TransformerConfig) -> Keys:
+    """Ours: those of our files, where they differ."""
+    table = {name: name for name in ("source_table", "target_table", "output_bias", "encoder_norm", "decoder_norm")}
+    for side in ("encoder", "decoder"):
+        block = f"{side}.blocks.{{}}"
+        table |= {block: block, f"{block}.feed_forward.up": f"{block}.feed_forward.widen"}
+        table |= {f"{block}.feed_forward.down": f"{block}.feed_forward.narrow"}
+    return table
+
+
 FAMILY = TextToText(
     name="kinfolk-transformer",
     title="Transformer",
@@ -235,4 +247,5 @@ FAMILY = TextToText(
     initialize=xavier,
     architecture="Transformer",
     presets=PRESETS,
+    keys=keys,
 )

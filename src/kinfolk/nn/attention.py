@@ -1,22 +1,23 @@
-"""Multi-head attention: Concat(head_1 … head_h) W_O with head_i = attend(x W_Q, y W_K, y W_V).
+"""Multi-head attention: Concat(head_1 … head_h) W_O with head_i = softmax(Q_i K_i' / sqrt(head_width)) V_i.
 
-Vaswani et al. 2017, section 3.2.2. With y = x it is self-attention, and the three projections are one matrix: one
-product instead of three. Across, x is a target and y its source, and the keys and values are one matrix.
+Vaswani et al. 2017, section 3.2.2. Q = x W_Q, K = y W_K, V = y W_V. With y = x it is self-attention, and the three
+projections are one matrix: one product instead of three. In cross-attention x is a target and y its source, and keys
+and values are one matrix. How the softmax is computed is chosen in fast/kernels.py.
 """
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from kinfolk.nn.fast.kernels import Bias, attend, attend_own, attend_slots
+from kinfolk.nn.fast.kernels import Bias, attend, attend_slots
 from kinfolk.nn.fast.linear import Linear
-from kinfolk.nn.scopes import AttentionPlan
+from kinfolk.nn.scopes import AttentionPlan, Group
 from kinfolk.nn.state import CrossCache, KeyValueCache
 from kinfolk.nn.trace import Trace
 
 
 class Attention(nn.Module):
-    """(tokens, width) -> (tokens, width); `dropout` acts on the attention weights while training."""
+    """Self-attention, (tokens, width) -> (tokens, width); `dropout` acts on the attention weights while training."""
 
     def __init__(self, width: int, heads: int, dropout: float = 0.0):
         super().__init__()
@@ -33,21 +34,38 @@ class Attention(nn.Module):
         trace: Trace | None = None,
         at: Tensor | None = None,
     ) -> Tensor:
-        """With `at`, only these rows look; they are the queries of `bound`."""
-        qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)
-        dropout = self.dropout if self.training else 0.0
+        """With `at`, only these rows are queries; the plan's queries are they."""
+        qkv = self.project(hidden)
         if at is None:
-            mixed = attend_own(qkv, plan, bias, dropout, trace)
-        else:
-            queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
-            mixed = attend(queries.index_select(0, at), keys, values, plan, bias, dropout, trace)
-        return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
+            return self._mix((qkv,), plan, bias, trace)
+        queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
+        return self._mix((queries.index_select(0, at), keys, values), plan, bias, trace)
+
+    def prefill(
+        self, hidden: Tensor, plan: AttentionPlan, cache: KeyValueCache, layer: int, bias: Bias | None = None
+    ) -> Tensor:
+        """As `forward` on the prompts; their keys and values go into the cache."""
+        qkv = self.project(hidden)
+        cache.write_prompts(layer, qkv[:, 1:], plan.keys)
+        return self._mix((qkv,), plan, bias, None)
 
     def step(self, hidden: Tensor, cache: KeyValueCache, layer: int) -> Tensor:
         """The newest token of each row looks at itself and at what came before: (rows, width) -> (rows, width)."""
-        qkv = self.qkv(hidden).view(len(hidden), 3, self.heads, -1)
-        keys, values = cache.put(layer, qkv[:, 1:])
+        qkv = self.project(hidden)
+        keys, values = cache.write(layer, qkv[:, 1:])
         return self.output(attend_slots(qkv[:, 0], keys, values, cache.mask))  # type: ignore[no-any-return]
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Queries, keys and values: (tokens, 3, heads, head_width)."""
+        return self.qkv(hidden).view(len(hidden), 3, self.heads, -1)  # type: ignore[no-any-return]
+
+    def _mix(
+        self, projected: tuple[Tensor, ...], plan: AttentionPlan, bias: Bias | None, trace: Trace | None
+    ) -> Tensor:
+        if trace is not None:
+            record_attention(projected, plan, bias, trace)
+        mixed = attend(projected, plan, bias, self.dropout if self.training else 0.0)
+        return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
 
 
 class CrossAttention(nn.Module):
@@ -62,19 +80,42 @@ class CrossAttention(nn.Module):
         self.output = Linear(width, width)
 
     def forward(self, hidden: Tensor, source: Tensor, plan: AttentionPlan, trace: Trace | None = None) -> Tensor:
-        keys, values = self.project(source).unbind(1)
-        dropout = self.dropout if self.training else 0.0
-        mixed = attend(self._queries(hidden), keys, values, plan, dropout=dropout, trace=trace)
+        projected = (self._project_queries(hidden), *self.project(source).unbind(1))
+        if trace is not None:
+            record_attention(projected, plan, None, trace)
+        mixed = attend(projected, plan, dropout=self.dropout if self.training else 0.0)
         return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
+
+    def step(self, hidden: Tensor, source: CrossCache, layer: int) -> Tensor:
+        """The newest token of each row looks at its source: (rows, width) -> (rows, width)."""
+        mixed = attend_slots(self._project_queries(hidden), *source.layer(layer), source.mask)
+        return self.output(mixed)  # type: ignore[no-any-return]
 
     def project(self, source: Tensor) -> Tensor:
         """Keys and values of a source: (n, 2, heads, head_width)."""
         return self.keys_values(source).view(len(source), 2, self.heads, self.head_width)  # type: ignore[no-any-return]
 
-    def step(self, hidden: Tensor, source: CrossCache, layer: int) -> Tensor:
-        """The newest token of each row looks at its source: (rows, width) -> (rows, width)."""
-        mixed = attend_slots(self._queries(hidden), *source.layer(layer), source.mask)
-        return self.output(mixed)  # type: ignore[no-any-return]
-
-    def _queries(self, hidden: Tensor) -> Tensor:
+    def _project_queries(self, hidden: Tensor) -> Tensor:
         return self.queries(hidden).view(len(hidden), self.heads, self.head_width)  # type: ignore[no-any-return]
+
+
+def record_attention(projected: tuple[Tensor, ...], plan: AttentionPlan, bias: Bias | None, trace: Trace) -> None:
+    """Give a trace the scores, beside the computation, where it wants them."""
+    if not trace.wants_attention:
+        return
+    trace.begin_attention()
+    for group in plan.groups:
+        q, k, _ = group.take(projected)
+        trace.add_attention(group, attention_scores(q, k, group, bias), plan)
+
+
+def attention_scores(q: Tensor, k: Tensor, group: Group, bias: Bias | None = None) -> Tensor:
+    """Q K' / sqrt(head_width) + bias, -inf where the group's mask forbids: the definition.
+
+    (count, heads, m, head_width) and (count, heads, n, head_width) -> (count, heads, m, n).
+    """
+    scores: Tensor = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+    if bias is not None:
+        scores = scores + bias(group, q)
+    allowed = group.allowed(q.device)
+    return scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))

@@ -8,8 +8,8 @@ The forward algorithm finds log Z in n steps instead of tags^n paths:
     a_t[k]   = emissions[t, k] + log sum_j exp(a_(t-1)[j] + transitions[j, k])
 
 The same from the right gives the chance of each tag at each word, and a maximum in place of the sum the best path
-(Viterbi). Emissions are packed, (words, tags); padding lives only in here, and loops run over the places of words, not
-over sentences. Every sentence of a layout must have a word.
+(Viterbi). Emissions are packed, (words, tags); padding lives only in here, and loops run over positions, not over
+sentences. Every sentence of a layout must have a word.
 Paper: Lafferty et al. 2001, "Conditional Random Fields: Probabilistic Models for Segmenting and Labeling Sequence
 Data".
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kinfolk.nn.heads import TokenHead
 from kinfolk.nn.packed import Layout
 
 PACE = 100
@@ -62,9 +61,9 @@ class Crf(nn.Module):
     def marginals(self, emissions: Tensor, layout: Layout) -> Tensor:
         """Chance of each tag at each word, over all paths: (words, tags) -> (words, tags), rows sum to one."""
         transitions, start, end = self.tables(emissions.dtype)
-        turned = _turned(layout)
+        reversed_rows = _reversed(layout)
         left = _forward(emissions, layout, start, transitions)
-        right = _forward(emissions[turned], layout, end, transitions.T)[turned]
+        right = _forward(emissions[reversed_rows], layout, end, transitions.T)[reversed_rows]
         return (left + right - emissions).softmax(1)  # both sides counted the word itself
 
     def decode(self, emissions: Tensor, layout: Layout) -> Tensor:
@@ -78,31 +77,23 @@ class Crf(nn.Module):
             came_from.append(before)
         lengths = torch.tensor(layout.lengths, device=layout.device)
         path = [(best[-1] + end).argmax(1)]
-        for place in range(len(columns) - 1, 0, -1):  # from the right; a shorter sentence begins at its own end
-            going_on = came_from[place - 1].gather(1, path[-1].unsqueeze(1)).squeeze(1)
-            path.append(torch.where(lengths == place, (best[place - 1] + end).argmax(1), going_on))
+        for position in range(len(columns) - 1, 0, -1):  # from the right; a shorter sentence begins at its own end
+            going_on = came_from[position - 1].gather(1, path[-1].unsqueeze(1)).squeeze(1)
+            path.append(torch.where(lengths == position, (best[position - 1] + end).argmax(1), going_on))
         return layout.unpad(torch.stack(path[::-1], 1))
 
 
 def _forward(emissions: Tensor, layout: Layout, start: Tensor, transitions: Tensor) -> Tensor:
     """a_t of every word, (words, tags). Past a sentence's end the sums go on, and are left out."""
-    columns = layout.pad(emissions).unbind(1)  # one (sentences, tags) for each place
+    columns = layout.pad(emissions).unbind(1)  # one (sentences, tags) for each position
     sums = [start + columns[0]]
     for column in columns[1:]:
         sums.append(column + (sums[-1].unsqueeze(2) + transitions).logsumexp(1))
     return layout.unpad(torch.stack(sums, 1))
 
 
-def _turned(layout: Layout) -> Tensor:
+def _reversed(layout: Layout) -> Tensor:
     """(words,): the rows of each sentence from last to first."""
     lengths = torch.tensor(layout.lengths, device=layout.device)
     rows = torch.arange(layout.tokens, device=layout.device)
     return rows + lengths[layout.owners] - 1 - 2 * layout.positions
-
-
-class CrfHead(TokenHead):
-    """A token head whose scores are the emissions of a random field: (tokens, width) -> (tokens, labels)."""
-
-    def __init__(self, width: int, labels: int, dropout: float):
-        super().__init__(width, labels, dropout)
-        self.crf = Crf(labels)

@@ -4,7 +4,7 @@
 
 With e = 0 it is the plain cross-entropy; e > 0 smooths the labels (Szegedy et al. 2015; Vaswani et al. 2017, section
 5.4): it is the cross-entropy against (1 - e) at y and e / V everywhere. The gradient by the scores is p minus that, so
-it is at hand as soon as p is: a chunk of tokens is scored, judged and forgotten, and what is kept is as large as the
+it is at hand as soon as p is: a chunk of tokens is scored and forgotten, and what is kept is as large as the
 hidden vectors and the table. (tokens x vocabulary) is never kept.
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kinfolk.nn.fast.precision import add_product, linear
 
-MOST_SCORES = 2**25  # that exist at a time: 128 MB of float32
+MAX_SCORES = 2**25  # that exist at a time: 128 MB of float32
 
 
 def chunked_cross_entropy(
@@ -26,28 +26,27 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """The sum over tokens: hidden (tokens, width), table (vocabulary, width), targets (tokens,)."""
     if torch.is_grad_enabled():
-        found: Tensor = _VocabularyLoss.apply(hidden, table, bias, targets, smoothing)  # type: ignore[no-untyped-call]
-        return found
+        return _ChunkedCrossEntropy.apply(hidden, table, bias, targets, smoothing)  # type: ignore[no-untyped-call, no-any-return]
     total = hidden.new_zeros(())
     for rows in _chunks(len(hidden), len(table)):
-        chances = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
-        total += _loss(chances, targets[rows], smoothing)
+        log_probabilities = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
+        total += _loss(log_probabilities, targets[rows], smoothing)
     return total
 
 
 def _chunks(tokens: int, vocabulary: int) -> list[slice]:
-    size = max(1, MOST_SCORES // vocabulary)
+    size = max(1, MAX_SCORES // vocabulary)
     return [slice(start, start + size) for start in range(0, tokens, size)]
 
 
-def _loss(chances: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    right = chances.gather(1, targets.unsqueeze(1)).sum()
+def _loss(log_probabilities: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    right = log_probabilities.gather(1, targets.unsqueeze(1)).sum()
     if smoothing == 0.0:
         return -right
-    return -(1 - smoothing) * right - smoothing * chances.mean(dim=1).sum()
+    return -(1 - smoothing) * right - smoothing * log_probabilities.mean(dim=1).sum()
 
 
-class _VocabularyLoss(torch.autograd.Function):
+class _ChunkedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
@@ -58,9 +57,9 @@ class _VocabularyLoss(torch.autograd.Function):
             for tensor, needed in zip((hidden, table, bias), ctx.needs_input_grad, strict=False)
         )
         for rows in _chunks(len(hidden), len(table)):
-            chances = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
-            total += _loss(chances, targets[rows], smoothing)
-            change = chances.exp_()
+            log_probabilities = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
+            total += _loss(log_probabilities, targets[rows], smoothing)
+            change = log_probabilities.exp_()
             if smoothing:
                 change.sub_(smoothing / len(table))
             change.scatter_add_(1, targets[rows].unsqueeze(1), change.new_full((len(change), 1), smoothing - 1))
@@ -77,5 +76,5 @@ class _VocabularyLoss(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, change: Tensor) -> tuple[Tensor | None, ...]:
         # In place: these are as large as the table. torch would notice a second use of them.
-        grown = [None if gradient is None else gradient.mul_(change) for gradient in ctx.saved_tensors]
-        return (*grown, None, None)
+        scaled = [None if gradient is None else gradient.mul_(change) for gradient in ctx.saved_tensors]
+        return (*scaled, None, None)

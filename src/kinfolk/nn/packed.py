@@ -1,6 +1,6 @@
 """Packed batches: one matrix of all tokens, and a note of where each sequence lies.
 
-A batch of sequences with lengths (3, 1, 2) is not a 3 x 3 rectangle with holes but six rows:
+A batch of sequences with lengths (3, 1, 2) is not a padded 3 x 3 rectangle but six rows:
 
     owner     0 0 0 1 2 2
     position  0 1 2 0 0 1
@@ -54,12 +54,12 @@ class Layout:
     @cached_property
     def owners(self) -> Tensor:
         """(tokens,): which sequence each token belongs to."""
-        numbers = torch.arange(self.sequences, device=self.device)
-        return numbers.repeat_interleave(self._lengths, output_size=self.tokens)
+        indices = torch.arange(self.sequences, device=self.device)
+        return indices.repeat_interleave(self._lengths, output_size=self.tokens)
 
     @cached_property
     def positions(self) -> Tensor:
-        """(tokens,): the place of each token in its own sequence, counted from `first_positions`."""
+        """(tokens,): of each token in its own sequence, counted from `first_positions`."""
         if self.sequences == 1:
             first = 0 if self.first_positions is None else self.first_positions[0]
             return torch.arange(first, first + self.tokens, device=self.device)
@@ -74,18 +74,18 @@ class Layout:
         return torch.split(packed, list(self.lengths))
 
     def pad(self, packed: Tensor, fill: float = 0.0) -> Tensor:
-        """(tokens, …) -> (sequences, longest, …), holes filled with `fill`."""
+        """(tokens, …) -> (sequences, longest, …), padded with `fill`."""
         longest = max(self.lengths, default=0)
         padded = packed.new_full((self.sequences * longest, *packed.shape[1:]), fill)
-        return padded.index_copy_(0, self._places, packed).view(self.sequences, longest, *packed.shape[1:])
+        return padded.index_copy_(0, self._padded_rows, packed).view(self.sequences, longest, *packed.shape[1:])
 
     def unpad(self, padded: Tensor) -> Tensor:
         """(sequences, longest, …) -> (tokens, …): the inverse of `pad`."""
-        return padded.flatten(0, 1).index_select(0, self._places)
+        return padded.flatten(0, 1).index_select(0, self._padded_rows)
 
     @cached_property
-    def _places(self) -> Tensor:
-        """Where each token stands in a padded matrix, its rows end to end."""
+    def _padded_rows(self) -> Tensor:
+        """The row of each token in a padded matrix, its sequences end to end."""
         columns = self.positions if self.first_positions is None else Layout(self.lengths, self.device).positions
         return self.owners * max(self.lengths, default=0) + columns
 
@@ -118,7 +118,10 @@ class Layout:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A packed batch as models take it: ids (tokens,), their segments (tokens,) or None for all zero, and a layout."""
+    """A packed batch as models take it: ids, their segments (tokens,) or None for all zero, and a layout.
+
+    Ids are (tokens,), or (tokens, characters) for a model that reads a token's characters.
+    """
 
     ids: Tensor
     layout: Layout
@@ -145,11 +148,25 @@ def pack(
     )
 
 
+def join(first: Layout, second: Layout) -> tuple[Layout, Tensor]:
+    """Sequence i of `first` followed by sequence i of `second`, as a memory is by a segment (Transformer-XL).
+
+    Of packed rows, torch.cat([rows of first, rows of second])[order] are those of the joined layout.
+
+    >>> layout, order = join(Layout((2, 1)), Layout((1, 2)))
+    >>> layout.lengths, order.tolist()
+    ((3, 3), [0, 1, 3, 2, 4, 5])
+    """
+    lengths = tuple(sum(pair) for pair in zip(first.lengths, second.lengths, strict=True))
+    owners = torch.cat([first.owners, second.owners])
+    return Layout(lengths, first.device, first.first_positions), owners.argsort(stable=True)
+
+
 def pack_for(
-    kinds: int, sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], device: torch.device
+    segment_count: int, sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], device: torch.device
 ) -> Tokens:
-    """As `pack`, for a model with so many kinds of segments; they are left out where all tokens are of the first."""
-    needed = kinds > 1 and any(any(row) for row in segments)
+    """As `pack`, for a model of that many segments; they are left out where all tokens are of the first."""
+    needed = segment_count > 1 and any(any(row) for row in segments)
     return pack(sequences, segments if needed else None, device)
 
 

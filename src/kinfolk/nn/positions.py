@@ -1,7 +1,7 @@
 """How order enters: sinusoids added at the bottom, or a bias on the scores for each bucket of distances.
 
-Sinusoids: Vaswani et al. 2017, section 3.5. Each pair of dimensions turns at its own rate, so a shift by k places is a
-rotation that does not depend on the place.
+Sinusoids: Vaswani et al. 2017, section 3.5. Each pair of dimensions turns at its own rate, so a shift by k is a
+rotation that does not depend on the position.
 
 The bias: Raffel et al. 2019 (T5), section 2.1; MPNet uses it besides its absolute positions. Half of the buckets serve
 keys to the right. In each half, the nearer distances have a bucket each, and farther ones share logarithmically wider
@@ -31,9 +31,9 @@ def sinusoids(length: int, width: int, arrangement: str, device: torch.device | 
     >>> [round(value, 2) for value in sinusoids(2, 4, "interleaved")[1].tolist()]
     [0.84, 0.54, 0.01, 1.0]
     """
-    places = torch.arange(length, dtype=torch.float64, device=device).unsqueeze(1)
-    turns = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width
-    angles = places / torch.pow(10_000.0, turns)
+    positions = torch.arange(length, dtype=torch.float64, device=device).unsqueeze(1)
+    rates = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width
+    angles = positions / torch.pow(10_000.0, rates)
     pairs = [angles.sin(), angles.cos()]
     table = torch.stack(pairs, dim=2).flatten(1) if arrangement == "interleaved" else torch.cat(pairs, dim=1)
     return table.float()
@@ -53,7 +53,7 @@ class BucketedBias(nn.Module):
             torch.arange(max(side.lengths, default=0), device=side.device) for side in (plan.queries, plan.keys)
         )
         buckets = self.bucket(keys.unsqueeze(0) - queries.unsqueeze(1))
-        term: Tensor = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, most queries, most keys)
+        term: Tensor = self.table(buckets).permute(2, 0, 1).contiguous()  # (heads, longest queries, longest keys)
 
         def bias(group: Group, queries: Tensor) -> Tensor:
             return term[:, : group.queries.length, : group.keys.length].unsqueeze(0)
@@ -61,7 +61,7 @@ class BucketedBias(nn.Module):
         return bias
 
     def bucket(self, distance: Tensor) -> Tensor:
-        """Bucket numbers of signed distances (key - query)."""
+        """Buckets of signed distances (key - query)."""
         half = self.table.num_embeddings // 2
         exact = half // 2
         away = distance.abs()

@@ -28,7 +28,7 @@ CellState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers x dir
 
 
 class _NotOnMeta(nn.RNNBase):
-    """As in tables.py: on the meta device random numbers mean nothing, and asking for them is slow."""
+    """As in fast/linear.py: on the meta device random numbers mean nothing, and asking for them is slow."""
 
     def reset_parameters(self) -> None:
         if not next(self.parameters()).is_meta:

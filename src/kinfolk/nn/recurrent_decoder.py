@@ -59,7 +59,7 @@ class RecurrentDecoder(nn.Module):
     def scores(self, hidden: Tensor) -> Tensor:
         """Of the next token, before the softmax: (rows, vocabulary)."""
         table = self.table if self.output is None else self.output
-        return table.product(hidden, self.output_bias)
+        return table.project(hidden, self.output_bias)
 
 
 @dataclass(frozen=True)

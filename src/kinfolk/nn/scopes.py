@@ -1,4 +1,4 @@
-"""Scope: who may see whom. Bound: a scope that has met the lengths of one batch.
+"""Scope: who may see whom. AttentionPlan: a scope applied to the lengths of one batch.
 
 Attention needs rectangles, a packed batch has none. `plan` therefore sorts the sequences of a batch into groups
 of equal shape, which scaled_dot_product_attention takes as they are. Short groups of nearly equal shape are joined
@@ -15,17 +15,17 @@ from torch import Tensor
 
 from kinfolk.nn.packed import Layout
 
-# One more call of the attention kernel costs about as much as the holes of this many (query, key) pairs, mask included.
+# One more call of the attention kernel costs about as much as padding of this many (query, key) pairs, mask included.
 CALL_COST = 300
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedIndex:
     """Which packed rows one side of a group reads: `count` sequences of up to `length` tokens.
 
     `start` is set when the rows simply follow each other in the packed matrix; otherwise `index` lists them, with
-    holes pointing at a row of the same sequence, and `kept` lists the places that are not holes. (`index_select` has a
-    gradient three times as fast as that of `packed[index]`.)
+    padding pointing at a row of the same sequence, and `kept` lists the entries that are not padding. (`index_select`
+    has a gradient three times as fast as that of `packed[index]`.)
     """
 
     count: int
@@ -48,29 +48,29 @@ class Rows:
         """(tokens, heads, head_width) -> (count, heads, length, head_width)."""
         return self.rows(packed).transpose(1, 2)
 
-    def give(self, padded: Tensor) -> Tensor:
+    def take_zero_padded(self, packed: Tensor) -> Tensor:
+        """As `take`, with zeros as padding."""
+        if self.kept is None:
+            return self.take(packed)
+        rows = packed.new_zeros(self.count * self.length, *packed.shape[1:])
+        rows.index_copy_(0, self.kept, packed.index_select(0, self._packed_rows))
+        return rows.view(self.count, self.length, *packed.shape[1:]).transpose(1, 2)
+
+    def unpad(self, padded: Tensor) -> Tensor:
         """(count, heads, length, head_width) -> (real tokens, heads, head_width)."""
         rows = padded.transpose(1, 2).reshape(self.count * self.length, padded.shape[1], padded.shape[3])
         return rows if self.kept is None else rows.index_select(0, self.kept)
 
-    def spread(self, packed: Tensor) -> Tensor:
-        """As `take`, with zeros in the holes."""
-        if self.kept is None:
-            return self.take(packed)
-        rows = packed.new_zeros(self.count * self.length, *packed.shape[1:])
-        rows.index_copy_(0, self.kept, packed.index_select(0, self._places))
-        return rows.view(self.count, self.length, *packed.shape[1:]).transpose(1, 2)
-
-    def put(self, packed: Tensor, padded: Tensor) -> None:
+    def write(self, packed: Tensor, padded: Tensor) -> None:
         """Write what `take` would read: (count, heads, length, head_width) into (tokens, heads, head_width)."""
         if self.start is not None:
             self.rows(packed).copy_(padded.transpose(1, 2))
         else:
-            packed.index_copy_(0, self._places, self.give(padded))
+            packed.index_copy_(0, self._packed_rows, self.unpad(padded))
 
     @cached_property
-    def _places(self) -> Tensor:
-        """The packed row of each place that is no hole."""
+    def _packed_rows(self) -> Tensor:
+        """The packed row of each entry that is no padding."""
         assert self.index is not None
         return self.index if self.kept is None else self.index.index_select(0, self.kept)
 
@@ -80,8 +80,8 @@ class Group:
     """Sequences that attend in one call: their rows, and a mask (count or 1, 1, queries, keys), True = may see."""
 
     sequences: tuple[int, ...]
-    queries: Rows
-    keys: Rows
+    queries: PackedIndex
+    keys: PackedIndex
     mask: Tensor | None = None
     fully_masked: Tensor | None = None  # queries that may see nothing: their output is zero
     causal: bool = False
@@ -92,6 +92,13 @@ class Group:
             return self.mask
         length = self.queries.length
         return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+    def take(self, projected: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Its queries, keys and values, (count, heads, length, head_width) each, out of three packed tensors or one."""
+        if len(projected) == 1:
+            return self.keys.rows(projected[0]).permute(2, 0, 3, 1, 4).unbind(0)
+        queries, keys, values = projected
+        return self.queries.take(queries), self.keys.take(keys), self.keys.take(values)
 
 
 @dataclass(frozen=True)
@@ -113,33 +120,34 @@ class AttentionPlan:
         else:
             return None
         starts, lengths = self.queries.starts, self.queries.lengths
-        numbers = [number for group in self.groups for number in group.sequences]
-        places = [row for number in numbers for row in range(starts[number], starts[number] + lengths[number])]
-        return torch.tensor(places, device=self.queries.device).argsort()
+        indices = [index for group in self.groups for index in group.sequences]
+        rows = [row for index in indices for row in range(starts[index], starts[index] + lengths[index])]
+        return torch.tensor(rows, device=self.queries.device).argsort()
 
 
 @dataclass(frozen=True)
 class Scope:
     """Base of all scopes; itself the widest one: every query sees every key of its own sequence.
 
-    With two layouts, `plan(target, source)` is cross-attention: target tokens look at the source of the same number.
+    With two layouts, `plan(target, source)` is cross-attention: a target looks at the source of the same index; or
+    attention to a memory, where `keys` joins what came before with the segment itself (`packed.join`).
     """
 
     def allowed(self, queries: Tensor, keys: Tensor, sequences: Tensor) -> Tensor | None:
-        """May a query at `queries` (count, m) see a key at `keys` (count, n)? (count, m, n), or None for yes."""
+        """May a query at position `queries` (count, m) see a key at `keys` (count, n)? (count, m, n), or None: yes."""
         return None
 
     def plan(self, queries: Layout, keys: Layout | None = None) -> AttentionPlan:
-        """Meet the layouts of one batch; the result serves every layer."""
+        """Apply to the layouts of one batch; the result serves every layer."""
         keys = queries if keys is None else keys
         assert queries.sequences == keys.sequences, "a scope joins layouts of the same sequences"
-        groups = [_group(self, numbers, queries, keys) for numbers in _equal_shapes(queries, keys)]
+        groups = [_group(self, indices, queries, keys) for indices in _equal_shapes(queries, keys)]
         return AttentionPlan(tuple(groups), queries, keys)
 
 
 @dataclass(frozen=True)
 class Full(Scope):
-    """Everyone sees all_families: encoders, and cross-attention."""
+    """Every token sees every other: encoders, and cross-attention."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,7 @@ class Prefix(Scope):
 
 @dataclass(frozen=True)
 class Window(Scope):
-    """A token sees those at most `radius` places away."""
+    """A token sees those at most `radius` positions away."""
 
     radius: int = 0
 
@@ -172,78 +180,76 @@ class Window(Scope):
 
 
 def _equal_shapes(queries: Layout, keys: Layout) -> list[list[int]]:
-    """Sequence numbers, grouped by equal or nearly equal (query length, key length).
+    """Indices of sequences, grouped by equal or nearly equal (query length, key length).
 
-    Joining a sequence to the group before it pays while all the holes it makes cost less than a call.
+    Joining a sequence to the group before it pays while all the padding it makes costs less than a call.
     """
     shapes = list(zip(queries.lengths, keys.lengths, strict=True))
     groups: list[list[int]] = []
-    group_shape, holes = (0, 0), 0
-    for number in sorted(range(len(shapes)), key=shapes.__getitem__):
-        shape = shapes[number]
+    group_shape, padding = (0, 0), 0
+    for index in sorted(range(len(shapes)), key=shapes.__getitem__):
+        shape = shapes[index]
         joined = (max(group_shape[0], shape[0]), max(group_shape[1], shape[1]))
         added = 0
         if groups and shape != group_shape:
             area = joined[0] * joined[1]
             added = len(groups[-1]) * (area - group_shape[0] * group_shape[1]) + area - shape[0] * shape[1]
-        one_is_empty = 0 in shape or 0 in group_shape  # an empty sequence has no row that could fill a hole
-        if groups and (shape == group_shape or (not one_is_empty and holes + added <= CALL_COST)):
-            groups[-1].append(number)
-            group_shape, holes = joined, holes + added
+        one_is_empty = 0 in shape or 0 in group_shape  # an empty sequence has no row that could serve as padding
+        if groups and (shape == group_shape or (not one_is_empty and padding + added <= CALL_COST)):
+            groups[-1].append(index)
+            group_shape, padding = joined, padding + added
         else:
-            groups.append([number])
-            group_shape, holes = shape, 0
-    return sorted(sorted(numbers) for numbers in groups)
+            groups.append([index])
+            group_shape, padding = shape, 0
+    return sorted(sorted(indices) for indices in groups)
 
 
-def _group(scope: Scope, numbers: list[int], queries: Layout, keys: Layout) -> Group:
-    query_rows, key_rows = _rows(queries, numbers), _rows(keys, numbers)
+def _group(scope: Scope, indices: list[int], queries: Layout, keys: Layout) -> Group:
+    query_rows, key_rows = _packed_index(queries, indices), _packed_index(keys, indices)
     if isinstance(scope, Causal) and queries is keys and query_rows.kept is None:
-        return Group(tuple(numbers), query_rows, key_rows, causal=True)
-    if (
-        type(scope).allowed is Scope.allowed and key_rows.kept is None
-    ):  # all_families sees all_families, and there are no holes
-        return Group(tuple(numbers), query_rows, key_rows)
-    sequences = torch.tensor(numbers, device=queries.device)
-    query_places, _ = _places(queries, numbers, query_rows)
-    key_places, key_holes = _places(keys, numbers, key_rows)
-    mask, fully_masked = scope.allowed(query_places, key_places, sequences), None
+        return Group(tuple(indices), query_rows, key_rows, causal=True)
+    if type(scope).allowed is Scope.allowed and key_rows.kept is None:  # no mask, and no padding
+        return Group(tuple(indices), query_rows, key_rows)
+    sequences = torch.tensor(indices, device=queries.device)
+    query_positions, _ = _positions(queries, indices, query_rows)
+    key_positions, key_padding = _positions(keys, indices, key_rows)
+    mask, fully_masked = scope.allowed(query_positions, key_positions, sequences), None
     if mask is not None:
-        if key_holes is not None:
-            mask = mask & ~key_holes.unsqueeze(1)
+        if key_padding is not None:
+            mask = mask & ~key_padding.unsqueeze(1)
         fully_masked = ~mask.any(-1)
         # A row without any key would be 0/0: let it see everything, and clear its output afterwards.
         mask = (mask | fully_masked.unsqueeze(-1)).unsqueeze(1)
         fully_masked = fully_masked[:, None, :, None]
-    elif key_holes is not None:
-        mask = ~key_holes[:, None, None, :]
-    return Group(tuple(numbers), query_rows, key_rows, mask, fully_masked)
+    elif key_padding is not None:
+        mask = ~key_padding[:, None, None, :]
+    return Group(tuple(indices), query_rows, key_rows, mask, fully_masked)
 
 
-def _rows(layout: Layout, numbers: list[int]) -> Rows:
-    lengths = [layout.lengths[number] for number in numbers]
+def _packed_index(layout: Layout, indices: list[int]) -> PackedIndex:
+    lengths = [layout.lengths[index] for index in indices]
     longest, count = max(lengths), len(lengths)
     equal = min(lengths) == longest
-    if equal and numbers[-1] - numbers[0] == count - 1:
-        return Rows(count, longest, start=layout.starts[numbers[0]])
-    starts = torch.tensor([layout.starts[number] for number in numbers], device=layout.device)
+    if equal and indices[-1] - indices[0] == count - 1:
+        return PackedIndex(count, longest, start=layout.starts[indices[0]])
+    starts = torch.tensor([layout.starts[index] for index in indices], device=layout.device)
     columns = torch.arange(longest, device=layout.device)
     if equal:
-        return Rows(count, longest, index=(starts.unsqueeze(1) + columns).flatten())
+        return PackedIndex(count, longest, index=(starts.unsqueeze(1) + columns).flatten())
     last = torch.tensor(lengths, device=layout.device).unsqueeze(1) - 1
-    index = (starts.unsqueeze(1) + torch.minimum(columns, last)).flatten()
-    kept = [row * longest + place for row, length in enumerate(lengths) for place in range(length)]
-    return Rows(count, longest, index=index, kept=torch.tensor(kept, device=layout.device))
+    rows = (starts.unsqueeze(1) + torch.minimum(columns, last)).flatten()
+    kept = [row * longest + column for row, length in enumerate(lengths) for column in range(length)]
+    return PackedIndex(count, longest, index=rows, kept=torch.tensor(kept, device=layout.device))
 
 
-def _places(layout: Layout, numbers: list[int], rows: Rows) -> tuple[Tensor, Tensor | None]:
-    """Positions (count, length) of one side's tokens, and which of them are holes."""
+def _positions(layout: Layout, indices: list[int], rows: PackedIndex) -> tuple[Tensor, Tensor | None]:
+    """Positions (count, length) of one side's tokens, and which of them are padding."""
     columns = torch.arange(rows.length, device=layout.device).expand(rows.count, -1)
-    holes = None
+    padding = None
     if rows.kept is not None:
-        lengths = torch.tensor([layout.lengths[number] for number in numbers], device=layout.device)
-        holes = columns >= lengths.unsqueeze(1)
+        lengths = torch.tensor([layout.lengths[index] for index in indices], device=layout.device)
+        padding = columns >= lengths.unsqueeze(1)
     if layout.first_positions is not None:
-        first = torch.tensor([layout.first_positions[number] for number in numbers], device=layout.device)
+        first = torch.tensor([layout.first_positions[index] for index in indices], device=layout.device)
         columns = columns + first.unsqueeze(1)
-    return columns, holes
+    return columns, padding

@@ -3,12 +3,12 @@
     e_tj = score(h_t, s_j)       dot          h's                        both as wide
                                  bilinear     h'W s                      Luong et al. 2015, "general"
                                  perceptron   w2' tanh(W1 [h; s])        Bahdanau et al. 2014
-    a_t  = softmax(e_t)          over the states of the own source
+    a_t  = softmax(e_t)          over the states of its source
     c_t  = sum over j of a_tj s_j
     g_t  = tanh(W [h_t; c_t])    what the prediction is made from: Luong et al. 2015, equation 5
 
-Unlike attend (kernels.py) it has one head and no root, and the states themselves are what is mixed. What a score
-computes from a source alone (`keys`) is computed once per sentence.
+Unlike multi-head attention (attention.py) it has one head and no root, and the states themselves are mixed. What a
+score computes from a source alone (`keys`) is computed once per sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kinfolk.nn.fast.linear import Linear
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.recurrent_decoder import RecurrentState
 from kinfolk.nn.scopes import AttentionPlan, Group
-from kinfolk.nn.state import behind_sources, kept_lengths
+from kinfolk.nn.state import keep_lengths, source_padding
 from kinfolk.nn.trace import Trace
 
 
@@ -82,17 +82,17 @@ def contexts(score: Score, target: Tensor, source: Tensor, plan: AttentionPlan, 
 
     An empty source has nothing to look at: zeros.
     """
-    callbacks = trace if trace is not None and trace.wants_attention else None
-    if callbacks is not None:
-        callbacks.begin_attention()
+    trace = trace if trace is not None and trace.wants_attention else None
+    if trace is not None:
+        trace.begin_attention()
     keys, outputs = score.keys(source).unsqueeze(1), []
     for group in plan.groups:
         queries = group.queries.take(target.unsqueeze(1))  # (count, 1, m, width): one head
         scores = _masked(score(queries, group.keys.take(keys)), group)
         mixed = scores.softmax(-1) @ group.keys.take(source.unsqueeze(1))
-        outputs.append(group.queries.give(mixed).squeeze(1))
-        if callbacks is not None:
-            callbacks.add_attention(group, scores, plan)
+        outputs.append(group.queries.unpad(mixed).squeeze(1))
+        if trace is not None:
+            trace.add_attention(group, scores, plan)
     joined = torch.cat(outputs) if outputs else source.new_zeros(0, source.shape[1])
     return joined if plan.order is None else joined.index_select(0, plan.order)
 
@@ -118,13 +118,13 @@ class SourceStates:
         return cls(keys, states, layout.lengths)
 
     @cached_property
-    def holes(self) -> Tensor | None:
+    def padding(self) -> Tensor | None:
         """(sentences, 1, longest): True behind a source's end; nowhere in an empty one, whose states are zeros."""
-        found = behind_sources(self.lengths, self.states.shape[1], self.states.device)
-        return None if found is None else found.unsqueeze(1)
+        padding = source_padding(self.lengths, self.states.shape[1], self.states.device)
+        return None if padding is None else padding.unsqueeze(1)
 
     def keep(self, sentences: Tensor) -> SourceStates:
-        lengths, longest = kept_lengths(self.lengths, sentences)
+        lengths, longest = keep_lengths(self.lengths, sentences)
         keys, states = (padded[:, :longest].index_select(0, sentences) for padded in (self.keys, self.states))
         return SourceStates(keys, states, lengths)
 
@@ -160,8 +160,8 @@ class LuongAttention(nn.Module):
         source = state.source
         queries = hidden.view(len(source.states), state.beams, -1)
         scores = self.score(queries, source.keys)  # (sentences, beams, longest)
-        if source.holes is not None:
-            scores = scores.masked_fill(source.holes, float("-inf"))
+        if source.padding is not None:
+            scores = scores.masked_fill(source.padding, float("-inf"))
         return self._combined(hidden, (scores.softmax(-1) @ source.states).flatten(0, 1))
 
     def _combined(self, hidden: Tensor, context: Tensor) -> Tensor:

@@ -27,15 +27,17 @@ class _Batch:
 
 
 class Trace:
-    """Collects every layer's vectors and, unless told otherwise, attention weights and scores.
+    """Collects every layer's vectors (`hidden`), and attention weights and scores (`attention`).
 
-    One trace may follow several batches; its lists then go on from one batch to the next. `encodings` is filled by
-    the verbs that make the batches from texts.
+    With `gradients` it keeps their graphs, for losses on hidden layers and attention (TinyBERT's); otherwise they are
+    detached. One trace may follow several batches; its lists then go on from one batch to the next. `encodings` is
+    filled by the verbs that make the batches from texts.
     """
 
-    def __init__(self, hidden: bool = True, attention: bool = True):
+    def __init__(self, hidden: bool = True, attention: bool = True, gradients: bool = False):
         self.wants_hidden = hidden
         self.wants_attention = attention
+        self.gradients = gradients
         self.encodings: list[Any] = []
         self._batches: list[_Batch] = []
 
@@ -67,7 +69,7 @@ class Trace:
     def add_hidden(self, hidden: Tensor) -> None:
         """Keep the vectors (tokens, width) of one more layer."""
         if self.wants_hidden:
-            self._batches[-1].vectors.append(hidden.detach())
+            self._batches[-1].vectors.append(hidden if self.gradients else hidden.detach())
 
     def begin_attention(self) -> None:
         """A block starts to attend."""
@@ -76,17 +78,17 @@ class Trace:
 
     def add_attention(self, group: Group, scores: Tensor, plan: AttentionPlan) -> None:
         """Keep scores (count, heads, queries, keys) of one group of the current block, holes cut off."""
+        if not self.gradients:
+            scores = scores.detach()
         weights = scores.softmax(-1)
         if group.fully_masked is not None:
-            weights, scores = (
-                weights.masked_fill(group.fully_masked, 0.0),
-                scores.masked_fill(group.fully_masked, float("-inf")),
-            )
+            weights = weights.masked_fill(group.fully_masked, 0.0)
+            scores = scores.masked_fill(group.fully_masked, float("-inf"))
         batch = self._batches[-1]
-        for row, number in enumerate(group.sequences):
-            rows, columns = plan.queries.lengths[number], plan.keys.lengths[number]
-            batch.scores[-1][number] = scores[row, :, :rows, :columns].detach()
-            batch.weights[-1][number] = weights[row, :, :rows, :columns].detach()
+        for row, index in enumerate(group.sequences):
+            queries, keys = plan.queries.lengths[index], plan.keys.lengths[index]
+            batch.scores[-1][index] = scores[row, :, :queries, :keys]
+            batch.weights[-1][index] = weights[row, :, :queries, :keys]
 
 
 class PairTrace:
@@ -97,14 +99,14 @@ class PairTrace:
     across.weights[layer][pair]        (heads, target length, source length): which source token a target token looks at
     """
 
-    def __init__(self, hidden: bool = True, attention: bool = True):
-        self.source = Trace(hidden, attention)
-        self.target = Trace(hidden, attention)
-        self.across = Trace(False, attention)
+    def __init__(self, hidden: bool = True, attention: bool = True, gradients: bool = False):
+        self.source = Trace(hidden, attention, gradients)
+        self.target = Trace(hidden, attention, gradients)
+        self.across = Trace(False, attention, gradients)
 
 
 def _in_order(batches: list[list[dict[int, Tensor]]]) -> list[list[Tensor]]:
     return [
-        [by_sequence[number] for by_sequence in blocks for number in sorted(by_sequence)]
+        [by_sequence[index] for by_sequence in blocks for index in sorted(by_sequence)]
         for blocks in zip(*batches, strict=True)
     ]

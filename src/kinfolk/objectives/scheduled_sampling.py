@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.errors import InputError, check_choice, check_number
-from kinfolk.nn.losses import MOST_SCORES, chunked_cross_entropy
+from kinfolk.nn.losses import MAX_SCORES, chunked_cross_entropy
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.recurrent import Steps
 from kinfolk.objectives.objective import Batch
@@ -108,7 +108,7 @@ def _mixed(model: Any, prepared: PairBatch, coins: Tensor) -> Tokens:
     """What the second pass reads."""
     truth = prepared.shifted
     hidden = model(prepared.tokens, truth)
-    size = max(1, MOST_SCORES // len(model.output_table))
+    size = max(1, MAX_SCORES // len(model.output_table))
     guesses = torch.cat([model.scores(rows).argmax(-1) for rows in torch.split(hidden, size)])
     # The guess that was made at one place is read at the next; the start token is nobody's guess.
     own = coins & (truth.layout.positions > 0)

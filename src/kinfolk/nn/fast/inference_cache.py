@@ -1,11 +1,11 @@
-"""A stack at rest: the sums of blocks.py, over weights that were looked up once.
+"""What a stack of post-norm blocks looks up once for inference: the sums of blocks.py over weights at hand.
 
     x = norm(x + attend(x Wqkv + b) Wo + b)
     x = norm(x + activation(x W1 + b) W2 + b)
 
 One short text takes every weight of a model through the processor's cache, and what Python needs to find the next one
 is gone from it each time: looking them up took 1.3 of the 7.3 ms of 24 tokens in MiniLM. So a stack remembers them, and
-asks before each batch whether all are as they were. Few tokens go through all layers in one call (small_batch.py).
+asks before each batch whether all are unchanged. Few tokens go through all layers in one call (small_batch.py).
 """
 
 from __future__ import annotations
@@ -18,98 +18,80 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
 
-from kinfolk.nn.fast.kernels import FUSED, IN_PLACE, ActivatedLinear, Bias, attend_own, fusing_pays
-from kinfolk.nn.fast.linear import Linear
-from kinfolk.nn.fast.small_batch import FewTokens
-from kinfolk.nn.norm import Norm
-from kinfolk.nn.packing import product
+from kinfolk.nn.fast.kernels import Bias, attend
+from kinfolk.nn.fast.linear import FUSED, IN_PLACE, ActivatedLinear, Linear, Norm, fusing_pays, packed_linear
+from kinfolk.nn.fast.small_batch import SmallBatch
 from kinfolk.nn.scopes import AttentionPlan
 
 SETTINGS = {"layers", "heads", "pre_norm", "activation", "eps", "normalized_shape"}  # what a block reads of itself
 
 
-class Sum(NamedTuple):
-    """x W' + b, ready to be computed."""
-
-    packed: Tensor
-    bias: Tensor | None
-
-    @classmethod
-    def of(cls, layer: Linear) -> Self | None:
-        packed = layer.packing.of(layer.weight)
-        return None if packed is None else cls(packed, layer.bias)
-
-
-class Scale(NamedTuple):
-    """The learned half of a norm, as torch.layer_norm takes it."""
-
-    shape: tuple[int, ...]
-    weight: Tensor
-    bias: Tensor
-    epsilon: float
-
-    @classmethod
-    def of(cls, norm: Norm) -> Self:
-        return cls(norm.normalized_shape, norm.weight, norm.bias, norm.eps)
-
-
-class Remembered(NamedTuple):
-    """One post-norm block."""
+class BlockWeights(NamedTuple):
+    """The parts of one post-norm block."""
 
     heads: int
     qkv: Linear
     output: Linear
     attention_norm: Norm
-    widen: ActivatedLinear
-    narrow: Linear
+    up: ActivatedLinear
+    down: Linear
     feed_forward_norm: Norm
 
     @property
-    def weights(self) -> list[Tensor | None]:
+    def tensors(self) -> list[Tensor | None]:
         """Weight and bias of each part, in the order of their use."""
-        parts = self.qkv, self.output, self.attention_norm, self.widen, self.narrow, self.feed_forward_norm
-        return [weight for part in parts for weight in (part.weight, part.bias)]
+        parts = self.qkv, self.output, self.attention_norm, self.up, self.down, self.feed_forward_norm
+        return [tensor for part in parts for tensor in (part.weight, part.bias)]
 
 
-class Packed(NamedTuple):
+PackedLinear = tuple[Tensor, Tensor | None]  # weight in oneDNN's order, and bias
+NormWeights = tuple[tuple[int, ...], Tensor, Tensor, float]  # as torch.layer_norm takes them
+
+
+class PackedBlock(NamedTuple):
     """The same, ready to be computed by oneDNN."""
 
     heads: int
-    qkv: Sum
-    output: Sum
-    attention_norm: Scale
-    widen: Sum
+    qkv: PackedLinear
+    output: PackedLinear
+    attention_norm: NormWeights
+    up: PackedLinear
     activation: str
-    narrow: Sum
-    feed_forward_norm: Scale
+    down: PackedLinear
+    feed_forward_norm: NormWeights
 
     @classmethod
-    def of(cls, block: Remembered) -> Self | None:
-        qkv, output, widen, narrow = map(Sum.of, (block.qkv, block.output, block.widen, block.narrow))
-        if qkv is None or output is None or widen is None or narrow is None:
+    def of(cls, block: BlockWeights) -> Self | None:
+        packed = [layer.packed_weight.of(layer.weight) for layer in (block.qkv, block.output, block.up, block.down)]
+        if any(weight is None for weight in packed):
             return None
-        norms = Scale.of(block.attention_norm), Scale.of(block.feed_forward_norm)
-        return cls(block.heads, qkv, output, norms[0], widen, block.widen.activation, narrow, norms[1])
+        biases = (block.qkv.bias, block.output.bias, block.up.bias, block.down.bias)
+        qkv, output, up, down = zip(packed, biases, strict=True)
+        norms = [
+            (norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+            for norm in (block.attention_norm, block.feed_forward_norm)
+        ]
+        return cls(block.heads, qkv, output, norms[0], up, block.up.activation, down, norms[1])  # type: ignore[arg-type]
 
 
-class Layers:
+class CachedStack:
     """The layers of a stack, and what is made of them at the first use, as long as `unchanged` says yes."""
 
-    def __init__(self, blocks: list[Remembered], unchanged: Callable[[], bool]):
+    def __init__(self, blocks: list[BlockWeights], unchanged: Callable[[], bool]):
         self.blocks = blocks
         self.unchanged = unchanged
 
     @cached_property
-    def packed(self) -> list[Packed] | None:
+    def packed(self) -> list[PackedBlock] | None:
         """None where this processor does not gain by it."""
-        found = [Packed.of(block) for block in self.blocks]
-        return None if None in found else found  # type: ignore[return-value]
+        packed = [PackedBlock.of(block) for block in self.blocks]
+        return None if None in packed else packed  # type: ignore[return-value]
 
     @cached_property
-    def few(self) -> FewTokens | None:
+    def small_batch(self) -> SmallBatch | None:
         """None where the library is not there, or the blocks are not of the kind that it knows."""
         kinds = {
-            (block.heads, block.widen.activation, block.attention_norm.eps, block.feed_forward_norm.eps)
+            (block.heads, block.up.activation, block.attention_norm.eps, block.feed_forward_norm.eps)
             for block in self.blocks
         }
         if len(kinds) != 1:
@@ -117,68 +99,68 @@ class Layers:
         heads, activation, epsilon, last = kinds.pop()
         if activation != "gelu" or epsilon != last:
             return None
-        return FewTokens.of([block.weights for block in self.blocks], heads, epsilon)
+        return SmallBatch.of([block.tensors for block in self.blocks], heads, epsilon)
 
 
 class InferenceCache:
-    """What a stack remembers, as long as it holds."""
+    """What a stack has looked up, as long as it is valid."""
 
     def __init__(self) -> None:
-        self._held: Layers | None = None
+        self._cached: CachedStack | None = None
 
-    def layers(self, stack: nn.Module, remember: Callable[[], Iterable[Remembered | None]]) -> Layers | None:
-        """The stack's layers, looked up with `remember` when something changed; None where one is of another kind."""
-        held = self._held
-        if held is not None and held.unchanged():
-            return held
-        self._held, found = None, []
-        for layer in remember():
-            if layer is None:
+    def of(self, stack: nn.Module, look_up: Callable[[], Iterable[BlockWeights | None]]) -> CachedStack | None:
+        """The stack's layers, looked up anew when something changed; None where one is of another kind."""
+        cached = self._cached
+        if cached is not None and cached.unchanged():
+            return cached
+        self._cached, blocks = None, []
+        for block in look_up():
+            if block is None:
                 return None
-            found.append(layer)
+            blocks.append(block)
         if any(weight.is_inference() for weight in stack.parameters()):  # which count no changes
             return None
-        held = Layers(found, _unchanged(stack))
-        self._held = held  # in one go: another thread may forget it meanwhile
-        return held if held.unchanged() else None
+        cached = CachedStack(blocks, _unchanged(stack))
+        self._cached = cached  # at once: another thread may forget it meanwhile
+        return cached if cached.unchanged() else None
 
     def forget(self) -> None:
         """Give the memory back."""
-        self._held = None
+        self._cached = None
 
     def __reduce__(self) -> tuple[type[InferenceCache], tuple[()]]:
         """A copy of a stack makes its own."""
         return InferenceCache, ()
 
 
-def run(layers: list[Packed], hidden: Tensor, plan: AttentionPlan, bias: Bias | None) -> Tensor:
+def run(layers: list[PackedBlock], hidden: Tensor, plan: AttentionPlan, bias: Bias | None) -> Tensor:
     """(tokens, width) -> (tokens, width), as the blocks would."""
     tokens = hidden.shape[0]
-    for heads, qkv, output, attention_norm, widen, activation, narrow, feed_forward_norm in layers:
-        mixed = attend_own(product(hidden, *qkv).view(tokens, 3, heads, -1), plan, bias)
-        total = product(mixed.flatten(1), *output).add_(hidden)
+    for heads, qkv, output, attention_norm, up, activation, down, feed_forward_norm in layers:
+        mixed = attend((packed_linear(hidden, *qkv).view(tokens, 3, heads, -1),), plan, bias)
+        total = packed_linear(mixed.flatten(1), *output).add_(hidden)
         hidden = torch.layer_norm(total, *attention_norm)
         if activation in FUSED and fusing_pays():
-            inner = product(hidden, *widen, *FUSED[activation])
+            inner = packed_linear(hidden, *up, *FUSED[activation])
         else:
-            inner = IN_PLACE[activation](product(hidden, *widen))
-        total = product(inner, *narrow).add_(hidden)
+            inner = IN_PLACE[activation](packed_linear(hidden, *up))
+        total = packed_linear(inner, *down).add_(hidden)
         hidden = torch.layer_norm(total, *feed_forward_norm)
     return hidden
 
 
 def _unchanged(stack: nn.Module) -> Callable[[], bool]:
-    """A question to be asked later: are all parts in their places, none learning or watched, no weight written?"""
+    """A question to be asked later: are all parts the same, none learning or hooked, no weight written?"""
     modules = list(stack.modules())
-    places = [
-        (slots, name, held)
+    attributes = [
+        (values, name, values[name])
         for module in modules
-        for slots, names in (
+        for values, names in (
             (module._modules, module._modules),
             (module._parameters, module._parameters),
             (vars(module), SETTINGS & vars(module).keys()),
         )
-        for name, held in ((name, slots[name]) for name in names)
+        for name in names
     ]
     children = [(module._modules, len(module._modules)) for module in modules]
     weights = [(weight, weight.data_ptr(), weight._version) for weight in stack.parameters()]
@@ -189,11 +171,11 @@ def _unchanged(stack: nn.Module) -> Callable[[], bool]:
         for module in modules:
             if module.training or module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
                 return False
-        for slots, name, held in places:
-            if slots.get(name) is not held:
+        for values, name, value in attributes:
+            if values.get(name) is not value:
                 return False
-        if any(len(slots) != count for slots, count in children):
+        if any(len(values) != count for values, count in children):
             return False
-        return all(weight.data_ptr() == where and weight._version == version for weight, where, version in weights)
+        return all(weight.data_ptr() == address and weight._version == version for weight, address, version in weights)
 
     return unchanged

@@ -1,4 +1,4 @@
-"""Which numbers the matrix products of a learning model multiply: float32, or bfloat16 where the processor has it.
+"""The precision of matrix products in training: float32, or bfloat16 where the processor has it.
 
     bf16:    round(round(x) round(W)' + round(b))        rounded to 8 bits, added up in 24; in and out come float32
 
@@ -21,34 +21,34 @@ from kinfolk.errors import InputError
 
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 
-_narrow: ContextVar[torch.dtype | None] = ContextVar("narrow", default=None)
+_dtype: ContextVar[torch.dtype | None] = ContextVar("dtype", default=None)
 
 
 @contextmanager
 def products_in(precision: str) -> Iterator[None]:
     """Products that start in here, and their gradients, have this precision."""
-    token = _narrow.set(PRECISIONS[precision])
+    token = _dtype.set(PRECISIONS[precision])
     try:
         yield
     finally:
-        _narrow.reset(token)
+        _dtype.reset(token)
 
 
 def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W' + b in the precision of now: (tokens, inputs) -> (tokens, outputs), in the type of x."""
-    narrow = _narrow.get()
-    if narrow is None:
+    """x W' + b in the current precision: (tokens, inputs) -> (tokens, outputs), in the type of x."""
+    dtype = _dtype.get()
+    if dtype is None:
         return F.linear(hidden, weight, bias)
-    return F.linear(hidden.to(narrow), weight.to(narrow), None if bias is None else bias.to(narrow)).to(hidden.dtype)
+    return F.linear(hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)).to(hidden.dtype)
 
 
 def add_product(total: Tensor, one: Tensor, other: Tensor) -> None:
-    """total += one @ other in the precision of now."""
-    narrow = _narrow.get()
-    if narrow is None:
+    """total += one @ other in the current precision."""
+    dtype = _dtype.get()
+    if dtype is None:
         total.addmm_(one, other)
     else:
-        total += one.to(narrow) @ other.to(narrow)
+        total += one.to(dtype) @ other.to(dtype)
 
 
 def check_precision(precision: str, device: torch.device) -> None:

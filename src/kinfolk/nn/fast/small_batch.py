@@ -1,9 +1,9 @@
-"""The way into small_batch.c: few tokens through a whole stack in one call.
+"""Calls small_batch.c: few tokens through a whole stack in one call.
 
 For one short text torch spends most of its time around the products. Six layers of MiniLM with this and without, two
 threads: 8 tokens 1.7 and 3.9 ms, 24 tokens 3.4 and 5.6, 64 tokens 7.7 and 8.8, 128 tokens 16.0 and 15.6 (AVX-512).
 
-The library is compiled when kinfolk is installed (hatch_build.py). Without it everything works as well, by torch alone.
+The library is compiled when kinfolk is installed (hatch_build.py). Without it torch does it all.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from torch import Tensor, nn
 
 from kinfolk.nn.scopes import AttentionPlan
 
-MOST = 64  # tokens; from about 80 on, oneDNN is faster
-BLOCK = 16  # small_batch.c works on so many columns at a time
+MAX_TOKENS = 64  # tokens; from about 80 on, oneDNN is faster
+BLOCK = 16  # small_batch.c works on this many columns at a time
 WEIGHTS = 12  # of one layer: weight and bias of four products and two norms
 
 
-class FewTokens:
+class SmallBatch:
     """Where the weights of a stack's layers lie, in the order of small_batch.c's `Layer`."""
 
     def __init__(self, call: ctypes._NamedFuncPointer, layers: Sequence[Sequence[Tensor]], heads: int, epsilon: float):
         self._call = call
-        self._weights = [[weight.detach() for weight in layer] for layer in layers]  # held: they must not be freed
+        self._weights = [[weight.detach() for weight in layer] for layer in layers]  # kept: they must not be freed
         addresses = [weight.data_ptr() for layer in self._weights for weight in layer]
         self._table = (ctypes.c_void_p * len(addresses))(*addresses)
-        self._width, self._inner_width = layers[0][8].shape  # of the product that narrows
+        self._width, self._inner_width = layers[0][8].shape  # of the product down to the width
         self._heads, self._epsilon = heads, epsilon
 
     @classmethod
@@ -55,7 +55,12 @@ class FewTokens:
 
     def fits(self, hidden: Tensor, plan: AttentionPlan) -> bool:
         """Are these few tokens, in sequences of one length, that all see each other?"""
-        if hidden.shape[0] > MOST or hidden.shape[1] != self._width or len(plan.groups) != 1 or not _plain(hidden):
+        if (
+            hidden.shape[0] > MAX_TOKENS
+            or hidden.shape[1] != self._width
+            or len(plan.groups) != 1
+            or not _plain(hidden)
+        ):
             return False
         group = plan.groups[0]
         if group.mask is not None or group.fully_masked is not None or group.causal:
@@ -88,7 +93,7 @@ class FewTokens:
 
 
 def _plain(tensor: Tensor) -> bool:
-    """Does it lie in memory as C expects? Other kinds of tensors only look as if."""
+    """Does it lie in memory as C expects? Other kinds of tensors do not."""
     if type(tensor) not in (Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return False
     return tensor.is_cpu and tensor.dtype is torch.float32 and tensor.is_contiguous()
@@ -96,14 +101,14 @@ def _plain(tensor: Tensor) -> bool:
 
 @cache
 def library() -> ctypes._NamedFuncPointer | None:
-    """What the library for this processor has to call; None where there is none."""
+    """The function of the library for this processor; None where there is none."""
     capability: str = torch.backends.cpu.get_cpu_capability()
     kind = "avx512" if capability.startswith("AVX512") else capability.lower()
     try:
         call = ctypes.CDLL(str(Path(__file__).with_name(f"small_batch-{kind}.so"))).small_batch_1
     except (OSError, AttributeError):  # not compiled here, or torch has another OpenMP; of another version
         return None
-    pointer, number = ctypes.c_void_p, ctypes.c_int
-    call.argtypes = [pointer, *[number] * 6, ctypes.c_float, number, pointer]
-    call.restype = number
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    call.argtypes = [pointer, *[integer] * 6, ctypes.c_float, integer, pointer]
+    call.restype = integer
     return call

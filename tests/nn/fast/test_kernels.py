@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinfolk.nn.attention import record_attention
 from kinfolk.nn.fast.kernels import attend
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.positions import BucketedBias
@@ -65,7 +66,7 @@ def gradients(work: Callable[..., Tensor], rows: list[Tensor]) -> tuple[Tensor, 
 def test_values_and_gradients_equal_the_plain_definition(lengths: str, scope: str) -> None:
     layout, rule = Layout(BATCHES[lengths]), SCOPES[scope]
     rows = random_rows(layout.tokens, layout.tokens, layout.tokens)
-    found = gradients(lambda q, k, v: attend(q, k, v, rule.plan(layout)), rows)
+    found = gradients(lambda q, k, v: attend((q, k, v), rule.plan(layout)), rows)
     expected = gradients(lambda q, k, v: definition(q, k, v, rule, layout, layout), rows)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
@@ -73,7 +74,7 @@ def test_values_and_gradients_equal_the_plain_definition(lengths: str, scope: st
 def test_targets_look_at_their_own_source_and_an_empty_source_gives_zeros() -> None:
     targets, sources = Layout((3, 2, 4, 4, 1)), Layout((5, 0, 2, 3, 40))
     rows = random_rows(targets.tokens, sources.tokens, sources.tokens)
-    found = gradients(lambda q, k, v: attend(q, k, v, Full().plan(targets, sources)), rows)
+    found = gradients(lambda q, k, v: attend((q, k, v), Full().plan(targets, sources)), rows)
     expected = gradients(lambda q, k, v: definition(q, k, v, Full(), targets, sources), rows)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
     assert targets.split(found[0])[1].count_nonzero() == 0
@@ -84,7 +85,8 @@ def test_a_query_that_may_see_nothing_gets_zeros() -> None:
     q, k, v = random_rows(far.tokens, near.tokens, near.tokens)
     trace = Trace()
     trace.begin(far)
-    found = attend(q, k, v, Window(1).plan(far, near), trace=trace)
+    found = attend((q, k, v), Window(1).plan(far, near))
+    record_attention((q, k, v), Window(1).plan(far, near), None, trace)
     assert far.split(found)[0].count_nonzero() == 0
     assert trace.weights[0][0].count_nonzero() == 0
     assert trace.scores[0][0].max() == -torch.inf
@@ -99,10 +101,11 @@ def test_a_bias_is_added_to_the_scores_in_every_group() -> None:
         plan = scope.plan(layout)
         trace = Trace()
         trace.begin(layout)
-        together = attend(q, k, v, plan, bias(plan), trace=trace)
+        together = attend((q, k, v), plan, bias(plan))
+        record_attention((q, k, v), plan, bias(plan), trace)
         for number, parts in enumerate(zip(*map(layout.split, (q, k, v, together)), strict=True)):
             alone = scope.plan(Layout((layout.lengths[number],)))
-            torch.testing.assert_close(attend(*parts[:3], alone, bias(alone)), parts[3], rtol=0, atol=1e-9)
+            torch.testing.assert_close(attend(parts[:3], alone, bias(alone)), parts[3], rtol=0, atol=1e-9)
             mixed = torch.einsum("hmn,nhd->mhd", trace.weights[0][number], parts[2])
             torch.testing.assert_close(mixed, parts[3], rtol=0, atol=1e-9)
 
@@ -115,11 +118,11 @@ def test_a_learned_bias_receives_its_gradient() -> None:
     def bias(group: Group, queries: Tensor) -> Tensor:
         return table[:, : group.queries.length, : group.keys.length].unsqueeze(0)
 
-    attend(*rows, Full().plan(layout), bias).sum().backward()
+    attend(tuple(rows), Full().plan(layout), bias).sum().backward()
     assert table.grad is not None
     assert table.grad.count_nonzero() == table.numel()
 
 
 def test_an_empty_batch_gives_an_empty_result() -> None:
     q, k, v = random_rows(0, 0, 0)
-    assert attend(q, k, v, Full().plan(Layout(()))).shape == (0, HEADS, WIDTH)
+    assert attend((q, k, v), Full().plan(Layout(()))).shape == (0, HEADS, WIDTH)

@@ -19,9 +19,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import kinfolk
 from kinfolk.errors import InputError
-from kinfolk.nn.blocks import Block, SharedStack, Stack
+from kinfolk.nn.blocks import SharedStack, Stack, build_block
 from kinfolk.nn.fast.linear import Linear
-from kinfolk.nn.fast.small_batch import MOST, FewTokens, library
+from kinfolk.nn.fast.small_batch import MAX_TOKENS, SmallBatch, library
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Scope, Window
@@ -43,7 +43,7 @@ class Settings:
 
 def stack_of(config: Settings, layers: int = 2, seed: int = 0) -> Stack:
     torch.manual_seed(seed)
-    stack = Stack([Block(config) for _ in range(layers)]).eval()
+    stack = Stack([build_block(config) for _ in range(layers)]).eval()
     for weight in stack.parameters():  # norms and biases too
         nn.init.normal_(weight, std=0.2)
     return stack
@@ -64,8 +64,8 @@ def by_blocks(stack: Stack, hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
 
 def applies(stack: Stack, hidden: Tensor, lengths: tuple[int, ...], scope: Scope | None = None) -> bool:
     with torch.inference_mode():
-        layers = stack._resting()
-        few = None if layers is None else layers.few
+        cached = stack._cached()
+        few = None if cached is None else cached.small_batch
         return few is not None and few.fits(hidden, (scope or Full()).plan(Layout(lengths)))
 
 
@@ -75,7 +75,7 @@ def applies(stack: Stack, hidden: Tensor, lengths: tuple[int, ...], scope: Scope
     head_width=st.sampled_from([16, 32, 48, 64]),
     inner=st.integers(1, 60),
     layers=st.integers(1, 3),
-    length=st.integers(1, MOST),
+    length=st.integers(1, MAX_TOKENS),
     count=st.integers(1, 5),
     threads=st.integers(1, 3),
     size=st.sampled_from([1e-3, 1.0, 5.0]),
@@ -92,7 +92,7 @@ def test_the_same_numbers_as_the_blocks(
     size: float,
     epsilon: float,
 ) -> None:
-    count = min(count, MOST // length)
+    count = min(count, MAX_TOKENS // length)
     width, lengths = heads * head_width, (length,) * count
     config = Settings(width=width, heads=heads, inner_width=16 * inner, norm_epsilon=epsilon)
     stack = stack_of(config, layers, seed=length)
@@ -145,7 +145,7 @@ def test_what_it_does_not_know_is_left_to_torch() -> None:
     assert not applies(stack, few, (3, 5))
     assert not applies(stack, few, (8,), Causal())
     assert not applies(stack, few, (8,), Window(2))
-    assert not applies(stack, rows_of(MOST + 1), (MOST + 1,))
+    assert not applies(stack, rows_of(MAX_TOKENS + 1), (MAX_TOKENS + 1,))
     assert not applies(stack, rows_of(32).t()[:8], (8,))  # its rows are not side by side
     assert not applies(stack_of(Settings(activation="relu")), few, (8,))
     assert not applies(stack_of(Settings(inner_width=40)), few, (8,))
@@ -170,13 +170,13 @@ def test_a_bias_on_the_scores_is_not_forgotten() -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The number of tokens of each call, as it is made."""
     made: list[int] = []
-    run = FewTokens.run
+    run = SmallBatch.run
 
-    def noted(few: FewTokens, hidden: Tensor, plan: AttentionPlan, first: int, last: int) -> Tensor:
+    def noted(few: SmallBatch, hidden: Tensor, plan: AttentionPlan, first: int, last: int) -> Tensor:
         made.append(len(hidden))
         return run(few, hidden, plan, first, last)
 
-    monkeypatch.setattr(FewTokens, "run", noted)
+    monkeypatch.setattr(SmallBatch, "run", noted)
     return made
 
 
@@ -193,7 +193,7 @@ def test_short_texts_take_this_way_and_no_others(calls: list[int]) -> None:
 
 def test_a_weight_that_moved_or_changed_is_read_anew(calls: list[int]) -> None:
     stack, hidden = stack_of(Settings()), rows_of(6)
-    plan, weight = Full().plan(Layout((6,))), stack.blocks[0].feed_forward.narrow.weight
+    plan, weight = Full().plan(Layout((6,))), stack.blocks[0].feed_forward.down.weight
     with torch.inference_mode():
         stack(hidden, plan)
     for number, change in enumerate(

@@ -14,11 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.nn.attention import Attention
-from kinfolk.nn.blocks import Block, FeedForward, SharedStack, Stack
-from kinfolk.nn.fast.linear import Linear
-from kinfolk.nn.norm import Norm
+from kinfolk.nn.blocks import Block, FeedForward, SharedStack, Stack, build_block
+from kinfolk.nn.fast.linear import Linear, Norm, packing_pays
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.packing import packing_pays
 from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import Full
 
@@ -38,7 +36,7 @@ class Settings:
 
 def stack_of(blocks: int, activation: str = "gelu") -> Stack:
     torch.manual_seed(0)
-    return Stack([Block(Settings(activation=activation)) for _ in range(blocks)]).eval()
+    return Stack([build_block(Settings(activation=activation)) for _ in range(blocks)]).eval()
 
 
 def rows(tokens: int) -> Tensor:
@@ -93,7 +91,7 @@ def replace_weight(stack: Stack) -> None:
 
 
 def replace_data(stack: Stack) -> None:
-    stack.blocks[1].feed_forward.narrow.bias.data = torch.randn(12)  # type: ignore[union-attr]
+    stack.blocks[1].feed_forward.down.bias.data = torch.randn(12)  # type: ignore[union-attr]
 
 
 def replace_layer(stack: Stack) -> None:
@@ -226,13 +224,13 @@ def test_one_part_that_learns_has_its_dropout() -> None:
 def test_what_is_remembered_is_looked_up_once_and_given_back() -> None:
     stack = stack_of(2)
     at_rest(stack)
-    held = stack._rest._held
+    held = stack._inference_cache._cached
     assert held is not None
     at_rest(stack)
-    assert stack._rest._held is held
+    assert stack._inference_cache._cached is held
     for twin in (copy.deepcopy(stack), pickle.loads(pickle.dumps(stack))):
-        assert twin._rest._held is None
+        assert twin._inference_cache._cached is None
         assert at_rest(twin).equal(at_rest(stack))
     by_gradients = stack(rows(5), Full().plan(Layout((5,))))
     assert by_gradients.requires_grad
-    assert stack._rest._held is None
+    assert stack._inference_cache._cached is None

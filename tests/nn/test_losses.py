@@ -27,7 +27,7 @@ def inputs(bias: bool = True) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
 def test_chunks_change_neither_loss_nor_gradients(
     rows: int, smoothing: float, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vocabulary, "MOST_SCORES", rows * 7)
+    monkeypatch.setattr(vocabulary, "MAX_SCORES", rows * 7)
     *weights, targets = inputs(bias)
     found = chunked_cross_entropy(*weights, targets, smoothing)
     expected = F.cross_entropy(F.linear(*weights), targets, reduction="sum", label_smoothing=smoothing)

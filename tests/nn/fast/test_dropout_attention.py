@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinfolk.nn.attention import attention_scores
 from kinfolk.nn.fast.dropout import dropout
-from kinfolk.nn.fast.kernels import Bias, attend, attend_own, plain_scores
+from kinfolk.nn.fast.kernels import Bias, attend
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Group, Prefix, Scope, Window
 
@@ -33,9 +34,9 @@ def by_parts(q: Tensor, k: Tensor, v: Tensor, plan: AttentionPlan, bias: Bias | 
     outputs = []
     for group in plan.groups:
         queries, keys, values = group.queries.take(q), group.keys.take(k), group.keys.take(v)
-        mixed = dropout(plain_scores(queries, keys, group, bias).softmax(-1), P) @ values
+        mixed = dropout(attention_scores(queries, keys, group, bias).softmax(-1), P) @ values
         outputs.append(
-            group.queries.give(mixed if group.fully_masked is None else mixed.masked_fill(group.fully_masked, 0.0))
+            group.queries.unpad(mixed if group.fully_masked is None else mixed.masked_fill(group.fully_masked, 0.0))
         )
     joined = torch.cat(outputs)
     return joined if plan.order is None else joined[plan.order]
@@ -71,7 +72,7 @@ def kept_bytes(work: Callable[[], Tensor]) -> int:
 def test_tokens_that_look_at_each_other_learn_as_by_parts(lengths: str, scope: str) -> None:
     layout = Layout(LAYOUTS[lengths])
     qkv, plan = drawn(layout.tokens, 3, HEADS, WIDTH), SCOPES[scope].plan(layout)
-    found = gradients(lambda: attend_own(qkv, plan, dropout=P), [qkv])
+    found = gradients(lambda: attend((qkv,), plan, dropout=P), [qkv])
     expected = gradients(lambda: by_parts(*qkv.unbind(1), plan), [qkv])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -84,7 +85,7 @@ def test_targets_that_look_at_sources_learn_as_by_parts(scope: Scope, firsts: tu
     counts = (targets.tokens, sources.tokens, sources.tokens)
     rows = [drawn(tokens, HEADS, WIDTH, seed=seed) for seed, tokens in enumerate(counts)]
     plan = scope.plan(targets, sources)
-    found = gradients(lambda: attend(*rows, plan, dropout=P), rows)
+    found = gradients(lambda: attend(tuple(rows), plan, dropout=P), rows)
     expected = gradients(lambda: by_parts(*rows, plan), rows)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -98,7 +99,7 @@ def test_a_term_of_the_scores_learns_too_whatever_it_reads(scope: str) -> None:
         shared = table[:, : group.queries.length, : group.keys.length].unsqueeze(0)
         return shared + queries.sum(-1, keepdim=True) if group.queries.count > 1 else shared
 
-    found = gradients(lambda: attend_own(qkv, plan, bias, P), [qkv, table])
+    found = gradients(lambda: attend((qkv,), plan, bias, P), [qkv, table])
     expected = gradients(lambda: by_parts(*qkv.unbind(1), plan, bias), [qkv, table])
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
@@ -106,5 +107,5 @@ def test_a_term_of_the_scores_learns_too_whatever_it_reads(scope: str) -> None:
 def test_less_is_kept_for_the_gradient_of_long_texts() -> None:
     qkv = drawn(400, 3, HEADS, WIDTH)
     plan = Full().plan(Layout((400,)))
-    less = kept_bytes(lambda: attend_own(qkv, plan, dropout=P))
+    less = kept_bytes(lambda: attend((qkv,), plan, dropout=P))
     assert less < 0.45 * kept_bytes(lambda: by_parts(*qkv.unbind(1), plan))

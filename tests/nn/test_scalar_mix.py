@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from kinfolk.nn.scalar_mix import ScalarMix
+from kinfolk.nn.heads import ScalarMix
 
 
 def test_two_layers_worked_by_hand() -> None:

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kinfolk.nn.fast.linear import Linear
-from kinfolk.nn.packing import packing_pays
+from kinfolk.nn.fast.linear import Linear, packing_pays
 
 SIZE = st.integers(1, 70)
 needs_packing = pytest.mark.skipif(not packing_pays(), reason="this processor does not pack weights")
@@ -41,13 +40,13 @@ def test_a_packed_product_is_the_plain_one(rows: int, inputs: int, outputs: int,
 def test_a_layer_that_rests_is_packed_once_and_one_that_learns_is_not() -> None:
     layer, hidden = Linear(8, 6).eval(), torch.randn(3, 8)
     inferred(layer, hidden)
-    held = layer.packing._held
+    held = layer.packed_weight._cached
     assert held is not None
     inferred(layer, hidden)
-    assert layer.packing._held is held
-    assert layer.train().packing._held is None
+    assert layer.packed_weight._cached is held
+    assert layer.train().packed_weight._cached is None
     inferred(layer, hidden)
-    assert layer.packing._held is None
+    assert layer.packed_weight._cached is None
 
 
 @pytest.mark.parametrize("way", ["optimizer", "load", "in place", "replaced", "rounded"])
@@ -76,7 +75,7 @@ def test_copies_and_pickles_have_a_packing_of_their_own() -> None:
     layer, hidden = Linear(8, 6).eval(), torch.randn(3, 8)
     before = inferred(layer, hidden)
     for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert twin.packing is not layer.packing
+        assert twin.packed_weight is not layer.packed_weight
         with torch.no_grad():
             twin.weight.zero_()
         assert not inferred(twin, hidden).equal(before)
