@@ -16,10 +16,11 @@ import pytest
 
 import kinfolk
 from kinfolk.api.loaded import Encoder
-from kinfolk.api.predict_file import Predicted, predict_file
+from kinfolk.api.predict_file import PredictedFile, predict_file
 from kinfolk.demo import passages
 from kinfolk.errors import DataError, InputError, MissingHeadError
 from kinfolk.models.model import with_fresh_head
+from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.task import label_tables
 from kinfolk.tasks.windows import CutWarning
 
@@ -78,7 +79,7 @@ def test_every_input_gives_the_same_predictions_in_every_output(
     path = tmp_path / source
     content = {".txt": "\n".join(texts) + "\n", ".csv": 'text\n"water, and salt"\na stone\n""\nZoë\n'}
     path.write_text(content[path.suffix]) if path.suffix in content else write_jsonl(path, rows)
-    assert predict_file(judge, path, tmp_path / f"out.{kind}") == Predicted(4, 0)
+    assert predict_file(judge, path, tmp_path / f"out.{kind}") == PredictedFile(4, 0)
     found = rows_of(tmp_path / f"out.{kind}")
     expected = judge.classify(texts)
     assert [row["text"] for row in found] == texts
@@ -136,7 +137,7 @@ def test_the_first_twenty_bad_rows_are_told_before_anything_is_computed(judge: E
 def test_some_bad_rows_may_be_left_out(judge: Encoder, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b"text,id\ngood,1\nbad\nbad \xff,2\ngood,3\n")
-    assert predict_file(judge, path, tmp_path / "out.csv", max_bad_rows=2) == Predicted(2, 2)
+    assert predict_file(judge, path, tmp_path / "out.csv", max_bad_rows=2) == PredictedFile(2, 2)
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == ["1", "3"]
     with Refuses(judge) as model, pytest.raises(DataError, match=r"in\.csv:3: .*in\.csv:4: .*max-bad-rows"):
         predict_file(model, path, tmp_path / "none.csv", max_bad_rows=1)
@@ -158,8 +159,8 @@ def test_what_the_output_cannot_hold_is_told_ahead_too(
     path = write_jsonl(tmp_path / "in.jsonl", rows)
     with Refuses(judge) as model, pytest.raises(DataError, match=reason):
         predict_file(model, path, tmp_path / f"out.{kind}")
-    assert predict_file(judge, path, tmp_path / f"out.{kind}", max_bad_rows=1) == Predicted(1, 1)
-    assert predict_file(judge, path, tmp_path / "out.jsonl") == Predicted(2, 0)
+    assert predict_file(judge, path, tmp_path / f"out.{kind}", max_bad_rows=1) == PredictedFile(1, 1)
+    assert predict_file(judge, path, tmp_path / "out.jsonl") == PredictedFile(2, 0)
 
 
 def test_standard_input_ends_at_the_first_bad_line(
@@ -173,14 +174,14 @@ def test_standard_input_ends_at_the_first_bad_line(
         predict_file(judge, "-", tmp_path / "out.csv")
     assert "input:4" not in str(caught.value)
     given(b"one\n\xff\nthree\n\xff\n")
-    assert predict_file(judge, "-", tmp_path / "out.csv", max_bad_rows=2) == Predicted(2, 2)
+    assert predict_file(judge, "-", tmp_path / "out.csv", max_bad_rows=2) == PredictedFile(2, 2)
 
 
 def test_a_pair_of_two_long_texts_is_cut_and_counted(judge: Encoder, tmp_path: Path) -> None:
     rows = [{"sentence1": "short", "sentence2": LONG}, {"sentence1": LONG, "sentence2": LONG}]
     path = write_jsonl(tmp_path / "in.jsonl", rows)
     with pytest.warns(CutWarning, match=r"^1 text was cut"):
-        assert predict_file(judge, path, tmp_path / "out.jsonl") == Predicted(2, 0)
+        assert predict_file(judge, path, tmp_path / "out.jsonl") == PredictedFile(2, 0)
     with pytest.warns(CutWarning, match=r"^1 text was cut"):
         assert judge.classify((LONG, LONG)).label in ("bad", "good")
 
@@ -190,7 +191,9 @@ def test_wrong_files_and_options_are_one_line(judge: Encoder, tiny_bert: Path, t
     (tmp_path / "in.csv").write_text("body,id\na,1\n")
     cases: dict[str, Callable[[], object]] = {
         "ends in .csv, .tsv, .jsonl, .parquet": lambda: predict_file(judge, tmp_path / "in.txt", tmp_path / "out.txt"),
-        "plain lines have no columns": lambda: predict_file(judge, tmp_path / "in.txt", tmp_path / "o.csv", text="a"),
+        "plain lines have no columns": lambda: predict_file(
+            judge, tmp_path / "in.txt", tmp_path / "o.csv", Columns("a")
+        ),
         "name one with --text": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv"),
         "max_bad_rows=-1": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv", max_bad_rows=-1),
     }
@@ -234,11 +237,11 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
     header: str,
     told: str | None,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trained = replace(judge, public={**judge.public, "pairs": pairs})
-    (tmp_path / "in.csv").write_text(f"{header}\n" + 5 * f"{','.join('ab'[: header.count(',') + 1])}\n")
-    monkeypatch.setattr("kinfolk.api.predict_file.CHUNK_TEXTS", 2)  # told once all the same
+    (tmp_path / "in.csv").write_text(
+        f"{header}\n" + 2050 * f"{','.join('ab'[: header.count(',') + 1])}\n"
+    )  # two chunks
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         predict_file(trained, tmp_path / "in.csv", tmp_path / "out.csv")

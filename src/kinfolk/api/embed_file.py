@@ -1,7 +1,7 @@
 """Vectors of many texts, written to a file while they are computed: memory does not grow with their number.
 
 Pooled vectors go to a .npy file, (texts, D) in float32. Without pooling texts differ in length, so they go to a .jsonl
-file: one object a text, with its tokens, their offsets and their vectors. The file takes its place when it is whole.
+file: one object per text, with its tokens, their offsets and their vectors. The file appears when it is complete.
 """
 
 from __future__ import annotations
@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from kinfolk.api.embed import EmbedSettings, Report
-from kinfolk.api.loaded import Encoder
 from kinfolk.data.npy import NpyWriter
 from kinfolk.errors import InputError
 from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
+
+if TYPE_CHECKING:
+    from kinfolk.api.loaded import Encoder
 
 
 def embed_file(
@@ -28,7 +30,7 @@ def embed_file(
     settings: EmbedSettings,
     report: Report = lambda done: None,
 ) -> int:
-    """Write the vectors of all texts to `path`; how many texts there were."""
+    """Write the vectors of all texts to `path`; the number of texts."""
     suffix = ".jsonl" if settings.pool == "none" else ".npy"
     if Path(path).suffix.lower() != suffix:
         raise InputError(f'{path}: vectors with pool="{settings.pool}" are written to a file that ends in {suffix}')
@@ -65,6 +67,6 @@ def _write_tokens(
 
 
 def _digits(vectors: np.ndarray) -> str:
-    """Rows of float32 as JSON, with the nine digits that give each number back; half the time and size of json's."""
+    """Rows of float32 as JSON with nine digits, which restore each number; half the time and size of json's."""
     row = "[" + ", ".join(["%.9g"] * vectors.shape[1]) + "]"
     return "[" + ", ".join(row % tuple(numbers) for numbers in vectors.tolist()) + "]"

@@ -1,27 +1,27 @@
-"""Translations of a file, written while they are made: memory does not grow with the file.
+"""Translations of a file, computed chunk by chunk: memory does not grow with the file.
 
 Lines become lines, one for each, blank ones included; a line break inside a translation becomes a blank. A table keeps
-its columns and gets `translation` and `score`. The input is looked through first, so that a bad line is told before
-anything is computed, and the file takes its place when it is whole.
+its columns and gets `translation` and `score`. Bad lines are raised before anything is computed, and the output appears
+when it is complete.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING
 
-from kinfolk.api.tables import Inputs, Row, write_judged
+from kinfolk.api.table_files import InputRows, Report, text_reader, write_stream, write_table
 from kinfolk.api.translate import CHUNK_TEXTS, TranslateSettings, Translation, TranslationStats, translate_chunks
-from kinfolk.api.translator import Translator
-from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, read_texts
+from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, Row, read_texts
 from kinfolk.errors import InputError
-from kinfolk.files import atomic_write, check_not_same_file
-from kinfolk.machine import trim_memory
+from kinfolk.files import check_not_same_file
+from kinfolk.text.tokenizer import Text
 
-Report = Callable[[int], None]  # called with the number of texts that were just done
+if TYPE_CHECKING:
+    from kinfolk.api.translator import Translator
 
 
 def translate_file(
@@ -32,45 +32,33 @@ def translate_file(
     column: str | None = None,
     report: Report = lambda done: None,
 ) -> int:
-    """Translate every text of `source`, and write lines or, by its name, a table to `output`; how many there were.
+    """Translate every text of `source`, and write lines or, by its name, a table to `output`; the number of texts.
 
     `column` names the texts of a table. More than one translation of each text can be written to .jsonl only.
     """
     check_not_same_file(source, output)
-    chosen = settings or translator.translate_settings()
-    suffix = Path(output).suffix.lower()
-    if chosen.search.best > 1 and suffix != ".jsonl":
+    settings = settings or translator.translate_settings()
+    suffix, several = Path(output).suffix.lower(), settings.search.best > 1
+    if several and suffix != ".jsonl":
         raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
     stats = TranslationStats(translator.trained_length)
-    work = _write_table if suffix in TABLE_SUFFIXES else _write_lines
-    count = work(translator, source, Path(output), chosen, column, report, stats)
+
+    def lines() -> Iterator[tuple[str, int]]:
+        if str(source) != STDIN:
+            deque(read_texts(source, column), maxlen=0)  # raises bad lines
+        for chunk in translate_chunks(translator, read_texts(source, column), settings, stats):
+            yield "".join(f"{one_line(options[0].text)}\n" for options in chunk), len(chunk)
+
+    def predict(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:
+        for chunk in translate_chunks(translator, [str(text) for text, _ in batch], settings, stats):
+            yield from (_columns(options, several) for options in chunk)
+
+    if suffix in TABLE_SUFFIXES:
+        count = write_table(InputRows(source, text_reader(source, column, "")), output, predict, CHUNK_TEXTS, report)
+    else:
+        count = write_stream(output, lines(), report)
     stats.tell()
     return count
-
-
-def _write_lines(
-    translator: Translator,
-    source: str | Path,
-    output: Path,
-    settings: TranslateSettings,
-    column: str | None,
-    report: Report,
-    stats: TranslationStats,
-) -> int:
-    if str(source) != STDIN:
-        deque(read_texts(source, column), maxlen=0)  # bad lines are told now
-    count = 0
-    with atomic_write(output) as stream:
-        for chunk in translate_chunks(translator, read_texts(source, column), settings, stats):
-            _append(stream, [options[0] for options in chunk])
-            count += len(chunk)
-            report(len(chunk))
-            trim_memory()
-    return count
-
-
-def _append(stream: BinaryIO, found: Sequence[Translation]) -> None:
-    stream.write("".join(f"{one_line(item.text)}\n" for item in found).encode("utf-8", "replace"))
 
 
 def one_line(text: str) -> str:
@@ -78,23 +66,6 @@ def one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def _write_table(
-    translator: Translator,
-    source: str | Path,
-    output: Path,
-    settings: TranslateSettings,
-    column: str | None,
-    report: Report,
-    stats: TranslationStats,
-) -> int:
-    inputs = Inputs(source, lambda text, place: str(text), column, pair="")
-
-    def judge(texts: Sequence[str]) -> Iterable[Row]:
-        for chunk in translate_chunks(translator, texts, settings, stats):
-            yield from map(added, chunk)
-
-    def added(options: list[Translation]) -> Row:
-        row: Row = {"translation": options[0].text, "score": round(options[0].score, 6)}
-        return row | ({"translations": [asdict(option) for option in options]} if settings.search.best > 1 else {})
-
-    return write_judged(inputs, output, judge, CHUNK_TEXTS, report)
+def _columns(options: Sequence[Translation], several: bool) -> Row:
+    row: Row = {"translation": options[0].text, "score": round(options[0].score, 6)}
+    return row | ({"translations": [asdict(option) for option in options]} if several else {})

@@ -257,13 +257,13 @@ def predict(
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Write what a trained model says beside every row of a file: class, number, tags, answer or choice."""
-    from kinfolk.api.predict_any import predict_any
+    from kinfolk.api.predict_file import predict_file
     from kinfolk.tasks.reading import Columns
 
     encoder = open_encoder(model, device, allow_pickle)
     with working(None) as (work, report):
         named = Columns(text, pair, None, columns(header))
-        done = predict_any(encoder, source, output, named, max_bad_rows, report, top)
+        done = predict_file(encoder, source, output, named, max_bad_rows, report, top)
     if done.bad:
         log_line(f"note: {done.bad} bad rows were left out")
     log_line(f"{work.done:,} rows, {work.seconds:.1f} s, {work.rate}")

@@ -87,6 +87,14 @@ class AnswerTask:
             return self
         return replace(self, null_threshold=_tuned(self.decoded(model, dataset), dataset.questions))
 
+    def columns(self, answers: Sequence[Answer], several: bool = False) -> dict[str, Any]:
+        """What a table gets beside a question: the best answer, and with `several` the list of all."""
+        rows: list[dict[str, Any]] = [
+            {"answer": item.text, "start": item.start, "end": item.end, "probability": round(item.probability, 6)}
+            for item in answers
+        ]
+        return rows[0] | ({"answers": rows} if several else {})
+
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task; a null_threshold of null: there always is an answer."""
         return label_tables(self.labels) | {"null_threshold": self.threshold} | self.windows.to_hf()

@@ -102,6 +102,10 @@ class ChoiceTask:
         """Nothing is tuned."""
         return self
 
+    def columns(self, chosen: Chosen) -> dict[str, Any]:
+        """What a table gets beside a context and its options."""
+        return {"choice": chosen.number, "option": chosen.option, "probability": round(chosen.probability, 6)}
+
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task."""
         return label_tables(self.labels) | self.windows.to_hf()

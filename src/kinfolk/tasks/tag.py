@@ -15,13 +15,14 @@ from torch import Tensor
 from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.data.batching import token_batches
 from kinfolk.data.examples import Sentence
-from kinfolk.data.tagging import OUTSIDE
+from kinfolk.data.tagging import OUTSIDE, has_spans
 from kinfolk.errors import InputError, shorten_list
 from kinfolk.models.model import Model
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.crf_tag import CrfTag
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import IGNORED, Tag
+from kinfolk.tasks.tagged import Tagged
 from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_names, label_tables
 from kinfolk.tasks.text import SHOWN_MISTAKES, class_weight_list, even_classes
 from kinfolk.tasks.word_scoring import WordItems, WordScores, score_words, word_items
@@ -178,6 +179,18 @@ class TagTask:
     def calibrate(self, model: Model, dataset: TagDataset) -> TagTask:
         """Nothing is tuned on the dev set."""
         return self
+
+    def columns(self, tagged: Tagged) -> dict[str, Any]:
+        """What a table gets beside a text: its entities, or words and tags where tags mark no spans."""
+        if not has_spans(self.labels):
+            return {"words": [word.text for word in tagged.words], "tags": [word.tag for word in tagged.words]}
+        names = ("type", "text", "start", "end")
+        return {
+            "entities": [
+                {name: getattr(entity, name) for name in names} | {"probability": round(entity.probability, 6)}
+                for entity in tagged.entities
+            ]
+        }
 
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task; that it has a random field is seen by its tensors."""

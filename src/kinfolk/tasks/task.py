@@ -146,6 +146,9 @@ class Task(Protocol):
     def calibrate(self, model: Model, dataset: Any) -> Self:
         """The task of a model at the end of its training, with what is tuned on the dev set (which may be empty)."""
 
+    def columns(self, prediction: Any) -> dict[str, Any]:
+        """What a table gets beside an example."""
+
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task, label names included."""
 

@@ -257,6 +257,16 @@ class TextTask:
     def _named(self, chances: np.ndarray) -> dict[str, float]:
         return {label: float(chance) for label, chance in zip(self.labels, chances, strict=True)}
 
+    def columns(self, prediction: Prediction) -> dict[str, Any]:
+        """What a table gets beside a text."""
+        if prediction.value is not None:
+            return {"value": round(prediction.value, 6)}
+        if prediction.labels is not None:
+            chances = prediction.probabilities or {}
+            shares = "|".join(f"{chances[label]:.6g}" for label in prediction.labels)
+            return {"labels": "|".join(prediction.labels), "probabilities": shares}
+        return {"label": prediction.label, "probability": round(prediction.probability or 0.0, 6)}
+
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task, label names included."""
         public: dict[str, Any] = {

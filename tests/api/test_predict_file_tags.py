@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from kinfolk.api.loaded import Encoder
-from kinfolk.api.tag_file import tag_file
+from kinfolk.api.predict_file import predict_file
 from kinfolk.errors import DataError, FolderError, InputError
+from kinfolk.tasks.reading import Columns
 from small_tags import random_tagger
 
 
@@ -26,7 +27,7 @@ def test_a_conll_file_keeps_its_lines_and_gains_a_column(tagger: Encoder, tmp_pa
     source, output = tmp_path / "in.conll", tmp_path / "out.conll"
     source.write_bytes(b"\xef\xbb\xbf-DOCSTART- -X- O\r\n\r\nwater NN O\r\nstone  NN O \n\n\nriver\tNN\tO")
     counted: list[int] = []
-    assert tag_file(tagger, source, output, report=counted.append) == 2 == sum(counted)
+    assert predict_file(tagger, source, output, report=counted.append).rows == 2 == sum(counted)
     first, second, third = [*tags(tagger, "water", "stone"), *tags(tagger, "river")]
     expected = [
         "-DOCSTART- -X- O O",
@@ -43,7 +44,7 @@ def test_a_conll_file_keeps_its_lines_and_gains_a_column(tagger: Encoder, tmp_pa
 def test_the_column_of_the_words_can_be_another(tagger: Encoder, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("1 water\n2 stone\n\n1 river\n")
-    assert tag_file(tagger, source, tmp_path / "out.tsv", words=-1) == 2
+    assert predict_file(tagger, source, tmp_path / "out.tsv", Columns("-1")).rows == 2
     found = [line.split(" ")[-1] for line in (tmp_path / "out.tsv").read_text().splitlines() if line]
     assert found == [*tags(tagger, "water", "stone"), *tags(tagger, "river")]
 
@@ -54,16 +55,16 @@ def test_lines_of_words_get_lines_of_tags(tagger: Encoder, tmp_path: Path) -> No
     (folder / "seq.in").write_text("water stone\n\nriver  delta \n")
     expected = [" ".join(tags(tagger, "water", "stone")), "", " ".join(tags(tagger, "river", "delta"))]
     for number, source in enumerate((folder, folder / "seq.in")):
-        assert tag_file(tagger, source, tmp_path / f"{number}.out") == 3
+        assert predict_file(tagger, source, tmp_path / f"{number}.out").rows == 3
         assert (tmp_path / f"{number}.out").read_text().split("\n") == [*expected, ""]
         with pytest.raises(FolderError, match="is the input itself"):
-            tag_file(tagger, source, folder / "seq.in")
+            predict_file(tagger, source, folder / "seq.in")
 
 
 def test_sentences_are_not_taken_for_columns(tagger: Encoder, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("water and stone\nthe river\n")
     with pytest.raises(DataError, match=r"lines:2: 2 columns, others have 3; a file of sentences must end in \.txt"):
-        tag_file(tagger, tmp_path / "lines", tmp_path / "out")
+        predict_file(tagger, tmp_path / "lines", tmp_path / "out")
 
 
 def test_texts_get_their_entities(tagger: Encoder, tmp_path: Path) -> None:
@@ -71,8 +72,8 @@ def test_texts_get_their_entities(tagger: Encoder, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
     rows = [{"id": number, "entities": None, "text": text} for number, text in enumerate(texts)]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert tag_file(tagger, tmp_path / "in.txt", tmp_path / "lines.jsonl") == 3
-    assert tag_file(tagger, tmp_path / "in.jsonl", tmp_path / "rows.jsonl", text="text") == 3
+    assert predict_file(tagger, tmp_path / "in.txt", tmp_path / "lines.jsonl").rows == 3
+    assert predict_file(tagger, tmp_path / "in.jsonl", tmp_path / "rows.jsonl", Columns("text")).rows == 3
     lines, table = (
         [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
         for name in ("lines.jsonl", "rows.jsonl")
@@ -90,7 +91,7 @@ def test_texts_get_their_entities(tagger: Encoder, tmp_path: Path) -> None:
 def test_tags_that_mark_no_spans_are_told_word_by_word(tiny_bert: Path, tmp_path: Path) -> None:
     tagger = random_tagger(tiny_bert, labels=("NN", "VB", "."))
     (tmp_path / "in.txt").write_text("water, stone\n")
-    tag_file(tagger, tmp_path / "in.txt", tmp_path / "out.jsonl")
+    predict_file(tagger, tmp_path / "in.txt", tmp_path / "out.jsonl")
     found = json.loads((tmp_path / "out.jsonl").read_text())
     assert found == {
         "text": "water, stone",
@@ -100,24 +101,24 @@ def test_tags_that_mark_no_spans_are_told_word_by_word(tiny_bert: Path, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "output", "options", "reason"),
+    ("name", "content", "output", "text", "reason"),
     [
-        ("in.txt", b"a\n", "out.csv", {}, "ends in .jsonl"),
-        ("in.conll", b"a\n", "out.jsonl", {}, "a CoNLL file keeps its form"),
-        ("in.conll", b"a\n", "out.conll", {"text": "text"}, "text and header name columns of a table"),
-        ("in.conll", b"a b\n\na\n", "out.conll", {"words": 1}, "in.conll:3: 1 columns, so words=1 is none of them"),
-        ("in.conll", b"a b\n\xff b\n", "out.conll", {}, "in.conll:2: not UTF-8 text"),
-        ("in.conll", b"a\tb\n\tb\n", "out.conll", {}, "in.conll:2: a word is empty"),
-        ("in.csv", b"text,label\na,b,c\n", "out.jsonl", {}, "in.csv:2: 3 fields"),
-        ("in.csv", b"words\na\n", "out.jsonl", {"text": "text"}, 'no column "text"'),
+        ("in.txt", b"a\n", "out.csv", None, "ends in .jsonl"),
+        ("in.conll", b"a\n", "out.jsonl", None, "a CoNLL file keeps its form"),
+        ("in.conll", b"a\n", "out.conll", "text", "text and header name columns of a table"),
+        ("in.conll", b"a b\n\na\n", "out.conll", "1", "in.conll:3: 1 columns, so words=1 is none of them"),
+        ("in.conll", b"a b\n\xff b\n", "out.conll", None, "in.conll:2: not UTF-8 text"),
+        ("in.conll", b"a\tb\n\tb\n", "out.conll", None, "in.conll:2: a word is empty"),
+        ("in.csv", b"text,label\na,b,c\n", "out.jsonl", None, "in.csv:2: 3 fields"),
+        ("in.csv", b"words\na\n", "out.jsonl", "text", 'no column "text"'),
     ],
 )
 def test_faults_are_told_and_nothing_is_written(
-    tagger: Encoder, tmp_path: Path, name: str, content: bytes, output: str, options: dict[str, object], reason: str
+    tagger: Encoder, tmp_path: Path, name: str, content: bytes, output: str, text: str | None, reason: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises((DataError, InputError), match=reason):
-        tag_file(tagger, tmp_path / name, tmp_path / output, **options)
+        predict_file(tagger, tmp_path / name, tmp_path / output, Columns(text))
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -125,9 +126,9 @@ def test_tags_of_another_scheme_still_tell_a_file_with_columns(tagger: Encoder, 
     types = sorted({label[2:] for label in tagger.public["id2label"].values() if label != "O"})
     source = tmp_path / "in.txt"
     source.write_text(f"water S-{types[0]}\nstone O\n\nriver E-{types[0]}\nrain S-NEW\n")
-    assert tag_file(tagger, source, tmp_path / "out.txt") == 2
+    assert predict_file(tagger, source, tmp_path / "out.txt").rows == 2
     lines = (tmp_path / "out.txt").read_text().splitlines()
     assert lines[0] == f"water S-{types[0]} {tags(tagger, 'water', 'stone')[0]}"
     (tmp_path / "words.txt").write_text("water\nstone\n")
     with pytest.raises(InputError, match=r"ends in \.jsonl; if the input has a word a line, .* \(--text 0\)"):
-        tag_file(tagger, tmp_path / "words.txt", tmp_path / "out.txt")
+        predict_file(tagger, tmp_path / "words.txt", tmp_path / "out.txt")

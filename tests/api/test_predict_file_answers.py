@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.api.answer_file import answer_file
 from kinfolk.api.loaded import Encoder, load
+from kinfolk.api.predict_file import predict_file
 from kinfolk.errors import DataError, InputError
 from tiny_folders import write_folder
 
@@ -36,7 +36,7 @@ def test_squad_in_predictions_by_id_out(reader: Encoder, tmp_path: Path) -> None
         {"id": 'b "2"', "question": "Who?"},
     )
     done: list[int] = []
-    assert answer_file(reader, source, tmp_path / "out.json", done.append) == sum(done) == 2
+    assert predict_file(reader, source, tmp_path / "out.json", report=done.append).rows == sum(done) == 2
     found = json.loads((tmp_path / "out.json").read_text())
     assert found == {
         "a": reader.answer("When?", CONTEXT)[0].text,
@@ -53,7 +53,7 @@ def test_a_table_keeps_its_rows_and_gains_the_answer(reader: Encoder, tmp_path: 
     ]
     source, output = tmp_path / "in.jsonl", tmp_path / f"out{suffix}"
     source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert answer_file(reader, source, output) == 2
+    assert predict_file(reader, source, output).rows == 2
     text = output.read_text(encoding="utf-8")
     found = (
         [json.loads(line) for line in text.splitlines()]
@@ -71,22 +71,22 @@ def test_a_table_keeps_its_rows_and_gains_the_answer(reader: Encoder, tmp_path: 
 def test_what_cannot_be_read_or_written_is_named(reader: Encoder, tmp_path: Path) -> None:
     source = squad(tmp_path / "in.json", {"id": "a", "question": "When?"})
     with pytest.raises(InputError, match=r"out\.md: predictions are written to a file that ends in"):
-        answer_file(reader, source, tmp_path / "out.md")
+        predict_file(reader, source, tmp_path / "out.md")
     (tmp_path / "in.txt").write_text("When?")
     with pytest.raises(InputError, match=r"in.txt: questions are read from .json files"):
-        answer_file(reader, tmp_path / "in.txt", tmp_path / "out.csv")
+        predict_file(reader, tmp_path / "in.txt", tmp_path / "out.csv")
     (tmp_path / "in.csv").write_text("question,text\nWhen?,now\n")
     with pytest.raises(DataError, match='no column "context"'):
-        answer_file(reader, tmp_path / "in.csv", tmp_path / "out.csv")
+        predict_file(reader, tmp_path / "in.csv", tmp_path / "out.csv")
     (tmp_path / "long.csv").write_text(f"question,context\nWhen?,now\n{'why ' * 90},{'so ' * 90}\n")
     with pytest.raises(InputError, match=r"long.csv:3: the question has"):
-        answer_file(reader, tmp_path / "long.csv", tmp_path / "out.csv")
+        predict_file(reader, tmp_path / "long.csv", tmp_path / "out.csv")
     assert sorted(path.name for path in tmp_path.glob("*out*")) == []
 
 
 def test_several_answers_with_their_places(reader: Encoder, tmp_path: Path) -> None:
     source = squad(tmp_path / "in.json", {"id": "a", "question": "When?"}, {"id": "b", "question": "Who?"})
-    assert answer_file(reader, source, tmp_path / "out.jsonl", top=3) == 2
+    assert predict_file(reader, source, tmp_path / "out.jsonl", top=3).rows == 2
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [(row["id"], row["question"]) for row in rows] == [("a", "When?"), ("b", "Who?")]
     for row in rows:
@@ -96,4 +96,4 @@ def test_several_answers_with_their_places(reader: Encoder, tmp_path: Path) -> N
         assert all(CONTEXT[item["start"] : item["end"]] == item["answer"] for item in row["answers"])
         assert row["answers"][0]["answer"] == row["answer"]
     with pytest.raises(InputError, match=r"several answers .* ends in \.jsonl"):
-        answer_file(reader, source, tmp_path / "out.json", top=3)
+        predict_file(reader, source, tmp_path / "out.json", top=3)

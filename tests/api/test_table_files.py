@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 import kinfolk
-from kinfolk.api import answer_file, predict_any, tables
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.api.predict_file import predict_file
-from kinfolk.data.choices import choice_rows
-from kinfolk.errors import DataError, InputError, RowErrors
+from kinfolk.api.table_files import InputRows, text_reader, write_table
+from kinfolk.errors import DataError, InputError
 from kinfolk.models.model import with_fresh_head
-from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.task import label_tables
 from tiny_folders import write_folder
 
@@ -80,18 +78,15 @@ def test_all_rows_have_the_same_new_columns_though_only_a_later_one_has_a_label(
     assert second["label"] == "mine"
 
 
-def test_answers_may_begin_with_chunks_that_have_none(
-    untrained: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_may_begin_with_chunks_that_have_none(untrained: Folders, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(answer_file, "CHUNK", 2)
-    rows = [{"question": "When?", "context": ""}] * 3 + [{"question": "When?", "context": "It rained in May."}]
+    rows = [{"question": "When?", "context": ""}] * 513 + [{"question": "When?", "context": "It rained in May."}]
     path = write_jsonl(tmp_path / "in.jsonl", rows)
-    assert answer_file.answer_file(untrained("ForQuestionAnswering"), path, tmp_path / "out.parquet") == 4
+    assert predict_file(untrained("ForQuestionAnswering"), path, tmp_path / "out.parquet").rows == 514
     found = rows_of(tmp_path / "out.parquet")
     assert list(found[0]) == ["question", "context", "answer", "start", "end", "probability"]
-    assert [(row["start"], row["end"]) for row in found[:3]] == [(None, None)] * 3
-    assert found[3]["answer"] == rows[3]["context"][found[3]["start"] : found[3]["end"]]
+    assert [(row["start"], row["end"]) for row in found[:-1]] == [(None, None)] * 513
+    assert found[-1]["answer"] == rows[-1]["context"][found[-1]["start"] : found[-1]["end"]]
 
 
 def test_a_failure_after_the_first_rows_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,39 +94,27 @@ def test_a_failure_after_the_first_rows_is_told_once(tmp_path: Path, monkeypatch
     unheard: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", unheard.append)
 
-    def judge(texts: object) -> Iterator[dict[str, Any]]:
-        if texts != ["a"]:
+    def predict(batch: Sequence[tuple[Any, str]]) -> Iterator[dict[str, Any]]:
+        if batch[0][0] != "a":
             raise InputError("not this one")
         yield {"length": 1}
 
     (tmp_path / "in.txt").write_text("a\nb\n")
-    inputs = tables.Inputs(tmp_path / "in.txt", lambda text, place: text)
+    inputs = InputRows(tmp_path / "in.txt", text_reader(tmp_path / "in.txt"))
     with pytest.raises(InputError, match="not this one"):
-        tables.write_judged(inputs, tmp_path / "out.parquet", judge, 1, lambda done: None)
+        write_table(inputs, tmp_path / "out.parquet", predict, 1, lambda done: None)
     gc.collect()
     assert unheard == []
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
-def test_choices_are_judged_while_they_are_read(
-    untrained: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_choices_are_written_chunk_by_chunk(untrained: Folders, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(predict_any, "CHUNK_CHOICES", 2)
     asked = {"context": "It rains.", "options": ["Run.", "Swim."]}
-    path = write_jsonl(tmp_path / "in.jsonl", [asked | {"note": None}] * 4 + [asked | {"note": 5}] * 2)
-    read, done = [], []
-
-    def counted(path: Path, problems: RowErrors, needs_label: bool) -> Iterator[Any]:
-        for number, row, choice in choice_rows(path, problems, needs_label):
-            read.append(number)
-            yield number, row, choice
-
-    monkeypatch.setattr(predict_any, "choice_rows", counted)
-    encoder, output = untrained("ForMultipleChoice"), tmp_path / "out.parquet"
-    found = predict_any.predict_any(encoder, path, output, Columns(), report=lambda count: done.append(len(read)))
-    assert (found.rows, done) == (6, [6 + 2, 6 + 4, 6 + 6])  # once to look for faults, once in step with the judging
-    assert [row["note"] for row in rows_of(output)] == [None] * 4 + [5] * 2
+    path = write_jsonl(tmp_path / "in.jsonl", [asked | {"note": None}] * 513 + [asked | {"note": 5}] * 2)
+    encoder, output, done = untrained("ForMultipleChoice"), tmp_path / "out.parquet", []
+    assert (predict_file(encoder, path, output, report=done.append).rows, done) == (515, [512, 3])
+    assert [row["note"] for row in rows_of(output)] == [None] * 513 + [5] * 2
     (said,) = encoder.choose([(asked["context"], asked["options"])])
     assert {(row["choice"], row["option"]) for row in rows_of(output)} == {(said.number, said.option)}
 
@@ -141,6 +124,6 @@ def test_a_bad_choice_is_told_before_anything_is_computed(untrained: Folders, tm
     path, done = write_jsonl(tmp_path / "in.jsonl", rows), []
     encoder = untrained("ForMultipleChoice")
     with pytest.raises(DataError, match=r"in\.jsonl:2: the options must be a list of two or more"):
-        predict_any.predict_any(encoder, path, tmp_path / "out.jsonl", Columns(), report=done.append)
+        predict_file(encoder, path, tmp_path / "out.jsonl", report=done.append)
     assert done == []
     assert not (tmp_path / "out.jsonl").exists()
