@@ -6,12 +6,13 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from kinfolk.errors import FolderError
-from kinfolk.files import atomic_folder, atomic_write, inside, read_json, write_bytes
+from kinfolk.files import atomic_folder, atomic_write, inside, lock_file, read_json, write_bytes
 
 ESCAPES = ["", "..", "../x", "a/../../x", "/etc/passwd", "~/x", "a\0b", "\ud800", "loop", "out", "out/file", "deep/out"]
 
@@ -145,3 +146,23 @@ def test_a_new_folder_takes_the_place_of_an_empty_one_only(tmp_path: Path) -> No
     with pytest.raises(FolderError, match="already exists"), atomic_folder(tmp_path / "empty"):
         pass
     assert (tmp_path / "empty" / "one").exists()
+
+
+def test_a_lock_is_refused_to_others_and_freed_when_its_process_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    code = f"import pathlib, time, kinfolk.files as f; held = f.lock_file(pathlib.Path({str(path)!r})); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code]) as holder:
+        while not (path.exists() and path.read_text() == str(holder.pid)):
+            assert holder.poll() is None
+            time.sleep(0.01)
+        with pytest.raises(FolderError, match=rf"process {holder.pid}\b"):
+            lock_file(path)
+        assert path.read_text() == str(holder.pid)
+        holder.kill()
+    lock = lock_file(path)
+    with pytest.raises(FolderError, match=str(os.getpid())):
+        lock_file(path)
+    lock.release()
+    lock_file(path).release()
+    with pytest.raises(FolderError, match="cannot be written"):
+        lock_file(path / "lock")

@@ -18,9 +18,12 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from kinfolk.errors import FolderError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LONGEST_SHOWN = 400  # characters of a path in a message
 LARGEST_JSON = 256 * 2**20  # tokenizer.json of the largest public vocabularies is about 20 MB
@@ -211,8 +214,33 @@ def atomic_folder(path: Path, needs: int = 0) -> Iterator[Path]:
             raise
 
 
+def lock_file(path: Path) -> BaseFileLock:
+    """Lock `path` for this process until `release()`; a FolderError names the process that holds it already.
+
+    The system frees the lock when its process ends, however it ends. The file holds the process id of whoever locked it
+    last; on Windows it cannot be read while it is locked, so there the message names no process.
+    """
+    from filelock import FileLock, Timeout  # 10 ms that only training needs
+
+    # a soft lock is a mere file: it would outlive a killed process, so a disk without locks is an error
+    lock = FileLock(path, thread_local=False, fallback_to_soft=False)
+    with writing(path):
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            holder = "another process"
+            with contextlib.suppress(OSError, ValueError):
+                holder = f"process {int(path.read_text(encoding='utf-8'))}"
+            raise FolderError(f"{path.parent}: {holder} is at work there; wait, or choose another folder") from None
+    with contextlib.suppress(OSError):
+        path.write_text(str(os.getpid()), encoding="utf-8")
+    return lock
+
+
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
+    """Make the names in a folder durable; Windows, which opens no folders, is left to do so by itself."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

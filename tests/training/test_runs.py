@@ -67,7 +67,7 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_it_used(tmp_path: P
 
 def test_a_second_process_is_refused_and_the_first_named(tmp_path: Path) -> None:
     first = Run.open(tmp_path, {})
-    with pytest.raises(FolderError, match=rf"process {os.getpid()} is training there"):
+    with pytest.raises(FolderError, match=rf"process {os.getpid()}\b"):
         Run.open(tmp_path, {})
     first.close()
     Run.open(tmp_path, {}).close()

@@ -16,22 +16,21 @@ Of several processes only the first touches the folder: the others open it in na
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from filelock import BaseFileLock
 from torch import Tensor
 
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.checkpoints.safetensors_file import SafetensorsFile, tensor_bytes, write_tensors
 from kinfolk.errors import FolderError, InputError, KinfolkError, shorten_list
-from kinfolk.files import atomic_folder, read_object, read_text, write_bytes, write_json, writing
+from kinfolk.files import atomic_folder, lock_file, read_object, read_text, write_bytes, write_json, writing
 from kinfolk.training.distributed import world
 
 KEPT = 2  # newest checkpoints, besides the best
@@ -55,7 +54,7 @@ class Snapshot:
 class Run:
     """A run folder, locked by this process while the object is open."""
 
-    def __init__(self, folder: Path, lock: IO[str] | None = None):
+    def __init__(self, folder: Path, lock: BaseFileLock | None = None):
         self.folder = folder
         self._lock = lock
 
@@ -73,7 +72,7 @@ class Run:
     def _open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            run = cls(folder, _take_lock(folder / "lock"))
+            run = cls(folder, lock_file(folder / "lock"))
         try:
             for left in folder.glob(".step-*.part"):  # of a process that was killed while it wrote
                 shutil.rmtree(left, ignore_errors=True)
@@ -95,7 +94,7 @@ class Run:
     def close(self) -> None:
         """Let go of the folder."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
 
     def plan(self) -> int | None:
         """The number of steps that was planned before the first, if one was."""
@@ -250,25 +249,6 @@ def _leaves(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
             yield from _leaves(inner, f"{before}{name}.")
         else:
             yield before + name, inner
-
-
-def _take_lock(path: Path) -> IO[str]:
-    """The system frees the lock when its process dies, so a stale one never blocks."""
-    stream = path.open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.seek(0)
-        holder = stream.read().strip() or "another process"
-        stream.close()
-        raise FolderError(
-            f"{path.parent}: process {holder} is training there; wait, or choose another folder"
-        ) from None
-    stream.seek(0)
-    stream.truncate()
-    stream.write(str(os.getpid()))
-    stream.flush()
-    return stream
 
 
 def _short(value: Any) -> str:
