@@ -33,8 +33,8 @@ from controls import (
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.cli.finetune import tell_survey
-from kinfolk.cli.progress import training
+from kinfolk.cli.output import training_progress
+from kinfolk.cli.training import show_data
 from kinfolk.data.split import stratified_split
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_text
@@ -252,7 +252,7 @@ def train(name: str, model: str, precision: str) -> None:
     print(f"{name}: {asked.command(name)}", file=sys.stderr)
     columns = dataclasses.asdict(asked.columns)
     begun, start = folder.exists(), time.monotonic()
-    with training() as step:
+    with training_progress() as step:
         finetune(
             model,
             data_place(asked.train),
@@ -264,7 +264,7 @@ def train(name: str, model: str, precision: str) -> None:
             seeds=asked.seeds,
             device="cpu",
             settings=asked.settings(),
-            callbacks=Callbacks(tell_survey, step),
+            callbacks=Callbacks(show_data, step),
             **columns,
         )
     note(name, asked.command(name), None if begun else (time.monotonic() - start) / 60)

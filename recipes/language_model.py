@@ -23,7 +23,7 @@ from translation_clock import Clock
 import kinfolk
 from kinfolk.api.loaded import Encoder, load_encoder
 from kinfolk.api.pretrain import PretrainCallbacks
-from kinfolk.cli.progress import training
+from kinfolk.cli.output import training_progress
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text
 from kinfolk.machine import tune
@@ -69,7 +69,7 @@ def train(places: Places, length: dict[str, float], precision: str) -> None:
     finished = (folder / "model").exists()
     if not finished:
         print(command(length, precision), file=sys.stderr)
-        with Clock(folder / "clock.json") as clock, training() as step:
+        with Clock(folder / "clock.json") as clock, training_progress() as step:
 
             def watch(seed: int, progress: Progress) -> None:
                 step(seed, progress)

@@ -33,8 +33,7 @@ from kinfolk.api.loaded import load_translator
 from kinfolk.api.pairs import pair_samples
 from kinfolk.api.train_translator import USUAL, TranslatorCallbacks, train_translator
 from kinfolk.api.translator import Translator
-from kinfolk.cli.output import log_line
-from kinfolk.cli.progress import training
+from kinfolk.cli.output import log_line, training_progress
 from kinfolk.data.batching import BatchSampler
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import KinfolkError, StopSignalError
@@ -158,7 +157,7 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
     if not finished:
         steps = steps or planned(name, places)
         log_line(f"{name}: {asked.command(name, steps)}")
-        with Clock(folder / "clock.json") as clock, training() as step:
+        with Clock(folder / "clock.json") as clock, training_progress() as step:
 
             def watch(seed: int, progress: Progress) -> None:
                 step(seed, progress)

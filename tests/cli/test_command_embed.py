@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kinfolk.api.loaded import load
-from kinfolk.cli.embed import parse_layers
+from kinfolk.cli.options import parse_layers
 from surroundings import Command
 
 TEXTS = ["Snow falls.", "", "  ", "Bread rises because yeast feeds on sugars."]
@@ -32,7 +32,7 @@ def expected(model: Path, **options: object) -> np.ndarray:
 def test_every_line_is_a_row_also_an_empty_one(command: Command, tiny_bert: Path, lines: Path, tmp_path: Path) -> None:
     ended = command("embed", "--model", tiny_bert, "--input", lines, "--output", tmp_path / "v.npy")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.startswith("4 texts, 32 numbers each, ")
+    assert ended.err.startswith("4 texts, 32 dimensions, ")
     assert ended.err.count("\n") == 1
     assert "\r" not in ended.err
     found = np.load(tmp_path / "v.npy")

@@ -114,7 +114,7 @@ def test_search_builds_and_answers(command: Command, tiny_bert: Path, tmp_path: 
     start = ("search", "--model", tiny_bert, "--index", tmp_path / "index")
     ended = command(*start, "--build", tmp_path / "rows.csv", "--column", "body")
     assert (ended.code, ended.out) == (0, "")
-    assert ended.err.startswith("3 texts, 32 numbers each")
+    assert ended.err.startswith("3 texts, 32 dimensions")
     hits = json.loads(command(*start, "Bread rises.", "--top", "2", "--json").out)
     assert (hits[0]["text"], hits[0]["row"], hits[0]["columns"]) == ("Bread rises.", 1, {"topic": "food"})
     assert len(hits) == 2

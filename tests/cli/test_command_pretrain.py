@@ -32,11 +32,13 @@ def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_
     config = load_encoder(tmp_path / "lm", device="cpu").model.config
     assert (config.kind, config.width, config.layers, config.vocabulary_size) == ("gru", 16, 1, 35)
 
-    lines = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--tokens", "5", "--seed", "1").out
+    lines = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--max-tokens", "5", "--seed", "1").out
     assert [line[:4] for line in lines.splitlines()] == ["salt", "moon"]
-    again = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--tokens", "5", "--seed", "1", "--json")
+    again = command(
+        "generate", "--model", tmp_path / "lm", "salt", "moon", "--max-tokens", "5", "--seed", "1", "--json"
+    )
     assert json.loads(again.out) == lines.splitlines()
-    assert command("generate", "--model", tmp_path / "lm", "--tokens", "3", "--beam", "2").code == 0
+    assert command("generate", "--model", tmp_path / "lm", "--max-tokens", "3", "--beam", "2").code == 0
 
 
 def test_a_decoder_begins_as_a_language_model_without_further_settings(

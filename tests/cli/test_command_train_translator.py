@@ -33,7 +33,7 @@ def log_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) -> None:
-    sampling = ["--scheduled-sampling", "1", "--sampling-schedule", "constant", "--sampling-way", "steps"]
+    sampling = ["--scheduled-sampling", "1", "--sampling-schedule", "constant", "--sampling-mode", "step-wise"]
     data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--vocabulary-size", "40", "--device", "cpu"]
     assert command("train-translator", *data, *SMALL, *sampling, "--output", tmp_path / "free").code == 0
     assert command("train-translator", *data, *SMALL, "--output", tmp_path / "forced").code == 0
@@ -43,7 +43,7 @@ def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) 
 
 
 def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, tmp_path: Path) -> None:
-    words = ["--vocabulary-size", "12", "--separate", "--vocabulary-kind", "words"]
+    words = ["--vocabulary-size", "12", "--separate-vocabularies", "--vocabulary-kind", "words"]
     ended = command(
         "train-translator", "--pairs", table, "--columns", "en, xx", *SMALL, *words, "--output", tmp_path / "run"
     )
@@ -80,9 +80,9 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
     run = ["train-translator", "--output", tmp_path / "run"]
     for arguments, told in (
         ([*run, *sides, "--columns", "en,xx"], "columns are those of a table of pairs"),
-        ([*run, *sides, "--sampling-way", "steps"], "give scheduled_sampling too"),
+        ([*run, *sides, "--sampling-mode", "step-wise"], "give scheduled_sampling too"),
         ([*run, *sides, "--sampling-schedule", "constant"], "give scheduled_sampling too"),
-        ([*run, *sides, "--sampling-way", "steps", "--scheduled-sampling", "1"], "a Transformer is trained with"),
+        ([*run, *sides, "--sampling-mode", "step-wise", "--scheduled-sampling", "1"], "a Transformer is trained with"),
         ([*run, *sides, "--label-smoothing", "nan"], "label_smoothing=nan must be a share"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--beam", "1"], "has no rivals"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--seed", "1"], "has no rivals"),

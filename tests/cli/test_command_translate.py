@@ -43,11 +43,11 @@ def test_training_tells_what_it_does_and_keeps_a_model(
 def test_texts_are_translated_line_by_line(command: Command, small_translator: Path) -> None:
     ended = command("translate", "--model", small_translator, "salt moon", "", "star", "--device", "cpu")
     assert (ended.code, ended.out.split("\n"), ended.err) == (0, ["lun sel", "", "ast", ""], "")
-    ended = command("translate", "--model", small_translator, "salt moon", "--best", "2", "--json")
+    ended = command("translate", "--model", small_translator, "salt moon", "--n-best", "2", "--json")
     (options,) = json.loads(ended.out)
     assert options[0]["text"] == "lun sel"
     assert options[0]["score"] > options[1]["score"]
-    several = command("translate", "--model", small_translator, "salt moon", "--best", "2").out.splitlines()
+    several = command("translate", "--model", small_translator, "salt moon", "--n-best", "2").out.splitlines()
     assert [line.split("\t")[1] for line in several] == [option["text"] for option in options]
 
 
@@ -56,13 +56,14 @@ def test_the_best_of_several_texts_are_told_with_their_numbers(
 ) -> None:
     texts = ["salt moon", "", "star"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    given = command("translate", "--model", small_translator, *texts, "--best", "2").out
+    given = command("translate", "--model", small_translator, *texts, "--n-best", "2").out
     lines = [line.split("\t") for line in given.split("\n")[:-1]]
     assert [number for number, _, _ in lines] == ["1", "1", "2", "3", "3"]
     assert (lines[0][2], lines[2][2], lines[3][2]) == ("lun sel", "", "ast")
     assert float(lines[0][1]) > float(lines[1][1])
     assert (
-        command("translate", "--model", small_translator, "--input", tmp_path / "texts.txt", "--best", "2").out == given
+        command("translate", "--model", small_translator, "--input", tmp_path / "texts.txt", "--n-best", "2").out
+        == given
     )
 
 
@@ -147,5 +148,5 @@ def test_numbers_go_on_from_chunk_to_chunk(
 ) -> None:
     monkeypatch.setattr("kinfolk.api.translate.CHUNK_TEXTS", 2)
     (tmp_path / "in.txt").write_text("salt\nmoon\nstar\nsalt moon\nmoon\n")
-    ended = command("translate", "--model", small_translator, "--input", tmp_path / "in.txt", "--best", "2")
+    ended = command("translate", "--model", small_translator, "--input", tmp_path / "in.txt", "--n-best", "2")
     assert [line.split("\t")[0] for line in ended.out.splitlines()] == [str(n) for n in range(1, 6) for _ in range(2)]

@@ -1,13 +1,15 @@
-"""`kinfolk info`: all families, one of them, a published model, or a model folder."""
+"""`kinfolk info`, `tokenize` and `convert`: what a model is, what it sees of a text, its folder in another layout."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from kinfolk.cli.options import AllowPickle, Json
+from kinfolk.cli.options import AllowPickle, Json, Model, open_translator
 from kinfolk.cli.output import log_line, print_json, print_table, visible
+from kinfolk.errors import check_choice
 from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
@@ -20,21 +22,23 @@ if TYPE_CHECKING:
         TextToTextPresetInfo,
     )
 
-EXAMPLE = """\
-Example:
-  kinfolk info bert-base-uncased
-"""
+TOKEN_COLUMNS = ("token", "id", "segment", "word", "start", "end", "text")
+LAYOUTS = ("kinfolk", "marian")
 
 
 def info(
     name: Annotated[
         str | None,
-        typer.Argument(help='A family, a published model, a model folder, or "demo"; without it, all families.'),
+        Argument(help='A family, a published model, a model folder, or "demo"; without it, all families.'),
     ] = None,
     json: Json = False,
     allow_pickle: AllowPickle = False,
 ) -> None:
-    """Show all families, the models of one, or the sizes of a model. Nothing is downloaded."""
+    """Show all families, the models of one, or the sizes of a model. Nothing is downloaded.
+
+    Example:
+      kinfolk info bert-base-uncased
+    """
     from kinfolk.api.find import DEMO, G2P, find_model
     from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name, relatives
 
@@ -125,7 +129,7 @@ def setting_lines(settings: dict[str, Any]) -> dict[str, str]:
 def show_encoder(folder: FolderInfo) -> None:
     """The folder of an encoder."""
     recipe = folder.recipe
-    steps = "none" if recipe is None else f"{recipe.pool} pooling" + ", unit length" * recipe.normalize
+    steps = "none" if recipe is None else recipe.pool + ", unit length" * recipe.normalize
     if recipe is not None and recipe.max_length:
         steps += f", at most {recipe.max_length:,} tokens"
     heads = ", ".join(folder.heads) or "none"
@@ -137,7 +141,7 @@ def show_encoder(folder: FolderInfo) -> None:
             "parameters": f"{folder.parameters:,}",
             "heads": f"{heads} ({folder.head_parameters:,} more parameters)" if folder.heads else heads,
             "tokenizer": f"{folder.tokenizer}, {folder.tokens:,} tokens",
-            "recipe": steps,
+            "pooling": steps,
             "manifest": folder.manifest,
         }
     )
@@ -161,3 +165,58 @@ def show_pairs(pairs: dict[str, str]) -> None:
     width = max(map(len, pairs))
     for name, value in pairs.items():
         print(f"{name:<{width}}  {visible(value)}")
+
+
+def tokenize(
+    text: Annotated[str, Argument(help="A text.")],
+    model: Model,
+    second: Annotated[str | None, Argument(help="The second text of a pair.")] = None,
+    json: Json = False,
+) -> None:
+    """Show the tokens of a text or pair. Each has its id, segment, word and the characters it stands for.
+
+    Example:
+      kinfolk tokenize --model demo "Unbelievable news." "Really?"
+    """
+    from kinfolk.api.find import find_model
+    from kinfolk.text.tokenizer import Tokenizer  # all that is needed, so torch is not loaded
+
+    encoding = Tokenizer.load(find_model(model)).encode(text if second is None else (text, second))
+    texts = (text, second or "")
+    slices = [
+        "" if side is None else texts[side][slice(*offset)]
+        for side, offset in zip(encoding.sequence_ids, encoding.offsets, strict=True)
+    ]
+    numbers = encoding.tokens, encoding.ids, encoding.segments, encoding.word_ids
+    rows = list(zip(*numbers, *zip(*encoding.offsets, strict=True), slices, strict=True))
+    if json:
+        print_json([dict(zip(TOKEN_COLUMNS, row, strict=True)) for row in rows])
+    else:
+        print_table(TOKEN_COLUMNS, rows)
+
+
+def convert(
+    model: Model,
+    output: Annotated[Path, Option(help="A folder that does not exist yet.")],
+    to: Annotated[
+        str, Option(help="kinfolk, or marian: a translator as transformers and CTranslate2 read it.")
+    ] = "kinfolk",
+    allow_pickle: AllowPickle = False,
+) -> None:
+    """Convert a checkpoint: save it again as safetensors with its tokenizer and a manifest that notices damage.
+
+    Examples:
+      kinfolk convert --model old-folder --output new-folder --allow-pickle
+      kinfolk convert --model translator --output marian-folder --to marian
+    """
+    from kinfolk.api.loaded import load
+    from kinfolk.api.to_marian import to_marian
+
+    if check_choice("to", to, LAYOUTS) == "marian":
+        saved = to_marian(open_translator(model, "cpu", allow_pickle)).save(output)
+    else:
+        saved = load(model, "cpu", allow_pickle).save(output)
+    log_line(f"wrote {saved}")
+
+
+COMMANDS = (info, tokenize, convert)

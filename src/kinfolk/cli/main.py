@@ -8,6 +8,7 @@ time.
 from __future__ import annotations
 
 import functools
+import inspect
 import io
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from kinfolk import __version__
-from kinfolk.cli import convert, embed, fill, finetune, info, pretrain, search, tokenize, translate
+from kinfolk.cli import embed, evaluate, finetune, generate, info, pretrain, translate
 from kinfolk.cli.output import log_line, silence
 from kinfolk.errors import KinfolkError, StopSignalError
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    epilog=AS_IT_IS + embed.EXAMPLE,
+    epilog=f"{AS_IT_IS}Example:\n  kinfolk embed --model demo --input lines.txt --output vectors.npy",
 )
 
 
@@ -50,8 +51,11 @@ def kinfolk(
     """BERT and friends, one family: use, convert and understand the models."""
 
 
-def add(name: str, function: Callable[..., None], example: str, computes: bool) -> None:
-    """Make a function a command; those that run a model have the process prepared for it."""
+def add(function: Callable[..., None], computes: bool) -> None:
+    """Make a function a command by its name, its docstring the help, whose examples come last.
+
+    Commands that run a model have the process prepared for it.
+    """
 
     @functools.wraps(function)
     def command(**arguments: Any) -> None:
@@ -59,23 +63,14 @@ def add(name: str, function: Callable[..., None], example: str, computes: bool) 
             prepare_process()
         function(**arguments)
 
-    app.command(name, epilog=AS_IT_IS + example)(command)
+    description, _, example = (inspect.getdoc(function) or "").partition("\n\nExample")
+    epilog = f"{AS_IT_IS}Example{example}"
+    app.command(function.__name__.replace("_", "-"), help=description, epilog=epilog)(command)
 
 
-add("embed", embed.embed, embed.EXAMPLE, computes=True)
-add("fill-mask", fill.fill_mask, fill.EXAMPLE, computes=True)
-add("search", search.search, search.EXAMPLE, computes=True)
-add("finetune", finetune.finetune, finetune.FINETUNE_EXAMPLE, computes=True)
-add("predict", finetune.predict, finetune.PREDICT_EXAMPLE, computes=True)
-add("evaluate", finetune.evaluate, finetune.EVALUATE_EXAMPLE, computes=True)
-add("train-translator", translate.train_translator, translate.TRAIN_EXAMPLE, computes=True)
-add("pretrain", pretrain.pretrain, pretrain.PRETRAIN_EXAMPLE, computes=True)
-add("generate", pretrain.generate, pretrain.GENERATE_EXAMPLE, computes=True)
-add("translate", translate.translate, translate.TRANSLATE_EXAMPLE, computes=True)
-add("align", translate.align, translate.ALIGN_EXAMPLE, computes=True)
-add("tokenize", tokenize.tokenize, tokenize.EXAMPLE, computes=False)
-add("info", info.info, info.EXAMPLE, computes=False)
-add("convert", convert.convert, convert.EXAMPLE, computes=False)
+for module in (embed, generate, finetune, evaluate, pretrain, translate, info):
+    for function in module.COMMANDS:
+        add(function, computes=module is not info)
 
 
 def prepare_process() -> None:
@@ -121,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
         except BrokenPipeError:  # the reader of our output had enough
             silence(sys.stdout)
             return BROKEN_PIPE
-        except OSError as error:  # of our own streams: files are told as a KinfolkError
+        except OSError as error:  # of our own streams: faults of files are a KinfolkError
             log_line(f"kinfolk: {error.strerror or error}")
             silence(sys.stdout)
             return USER_FAULT
@@ -129,23 +124,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """typer would tell wrong usage in four lines; here it is one, as every other fault."""
+    """The exit code of a command; wrong usage, four lines of typer's, is one line, as every other fault."""
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="kinfolk", standalone_mode=False)
     except SystemExit as ended:
         code = ended.code
     except UsageError as error:
-        help_told = "" if error.ctx is None else f"; see {error.ctx.command_path} --help"
-        log_line(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{help_told}")
+        hint = "" if error.ctx is None else f"; see {error.ctx.command_path} --help"
+        log_line(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{hint}")
         return USER_FAULT
     except typer.Abort:
         return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 
-def show_warning(usual: Callable[..., None], message: Any, category: type[Warning], *place: Any, **more: Any) -> None:
+def show_warning(default: Callable[..., None], message: Any, category: type[Warning], *rest: Any, **more: Any) -> None:
     """Our own warnings in one line without the line of source; those of libraries only for those who ask with -W."""
     if category.__module__.startswith("kinfolk."):
         log_line(f"kinfolk: {message}")
     elif sys.warnoptions:
-        usual(message, category, *place, **more)
+        default(message, category, *rest, **more)

@@ -1,65 +1,100 @@
-"""Options that several commands share, each described once."""
+"""Options that several commands share, each described once, and how their values are read."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import BadParameter, Option
 
 if TYPE_CHECKING:
     from kinfolk.api.loaded import Encoder
     from kinfolk.api.translator import Translator
 
-Model = Annotated[str, typer.Option("--model", help='Model folder, hub name, or "demo".', show_default=False)]
-TranslatorModel = Annotated[
-    str, typer.Option("--model", help='Translator\'s folder, hub name, or "g2p-en".', show_default=False)
-]
-Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
-AllowPickle = Annotated[bool, typer.Option("--allow-pickle", help="Open pytorch_model.bin too (weights only).")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Top = Annotated[int, typer.Option("--top", help="How many answers.", min=1)]
-Column = Annotated[
-    str | None,
-    typer.Option("--column", help="Column with the texts of a table.  [default: text]"),
-]
+Model = Annotated[str, Option(help='Model folder, hub name, or "demo".', show_default=False)]
+TranslatorModel = Annotated[str, Option("--model", help='Translator folder, hub name, or "g2p-en".')]
+Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+AllowPickle = Annotated[bool, Option("--allow-pickle", help="Open pytorch_model.bin too (weights only).")]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of a table.")]
+Top = Annotated[int, Option(help="Number of results.", min=1)]
 
-Window = Annotated[int | None, typer.Option("--window", help="Tokens read at once, at most the model's limit.")]
-Stride = Annotated[int | None, typer.Option("--stride", help="Tokens that neighbouring windows share.")]
+Column = Annotated[str | None, Option(help="Column with the texts of a table.  [default: text]")]
+TextColumn = Annotated[
+    str | None, Option("--text", help="Column of the text, guessed by its name; 0 is a CoNLL file's first.")
+]
+PairColumn = Annotated[str | None, Option("--pair", help='Column of the second text; "" for none.')]
+LabelColumn = Annotated[str | None, Option("--label", help="Column of the label; guessed by its name.")]
+Header = Annotated[str | None, Option(help="Column names, for a file without them: text,label.")]
+MaxBadRows = Annotated[int, Option(help="Number of malformed rows to skip before giving up.")]
+Window = Annotated[int | None, Option(help="Tokens per window, at most the model's limit.")]
+Stride = Annotated[int | None, Option(help="Tokens that neighbouring windows share.")]
 
-Minutes = Annotated[float | None, typer.Option("--minutes", help="Instead of epochs: as long as that.")]
-Steps = Annotated[int | None, typer.Option("--steps", help="Instead of epochs: so many steps.")]
-Rate = Annotated[float, typer.Option("--learning-rate", help="Peak learning rate.")]
-Schedule = Annotated[
-    str, typer.Option("--schedule", help="constant, linear, cosine, inverse_sqrt, one_cycle, slanted_triangular.")
+ModelSettings = Annotated[
+    list[str] | None, Option("--set", help="Settings of the model that differ from its size: dropout=0.3,layers=1.")
 ]
-Warmup = Annotated[float, typer.Option("--warmup", help="Share of the run over which the rate rises.")]
-Average = Annotated[float, typer.Option("--weight-averaging", help="Share of the run whose weights are averaged.")]
-Accumulate = Annotated[int, typer.Option("--gradient-accumulation", help="Batches per step; they count as one.")]
-Patience = Annotated[int | None, typer.Option("--patience", help="Stop after so many evaluations in vain.")]
-Evaluations = Annotated[int, typer.Option("--evaluations", help="How often to evaluate.")]
-Precision = Annotated[
-    str, typer.Option("--precision", help="fp32, or bf16 where the processor has it: faster products while learning.")
-]
-Shard = Annotated[bool, typer.Option("--fsdp", help="Under torchrun: divide the weights as well.")]
+VocabularySize = Annotated[int | None, Option(help="Subword vocabulary size.  [default: 8000, or fewer]")]
+VocabularyKind = Annotated[str | None, Option(help="bpe, unigram, byte_bpe, wordpiece or words.  [default: bpe]")]
+
+MaxTokens = Annotated[int | None, Option(help="Maximum number of new tokens.", min=1)]
+TopK = Annotated[int | None, Option(help="Top-k sampling: draw from the k most probable tokens.")]
+TopP = Annotated[float | None, Option(help="Nucleus sampling: draw from the most probable tokens of this total mass.")]
 
 
 def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -> Encoder:
-    """The model that the options ask for."""
+    """The encoder or language model that the options name."""
     from kinfolk.api.loaded import load_encoder
 
     return load_encoder(model, device, allow_pickle)
 
 
 def open_translator(model: str, device: str = "auto", allow_pickle: bool = False) -> Translator:
-    """The same for a model that writes texts."""
+    """The text-to-text model that the options name."""
     from kinfolk.api.loaded import load_translator
 
     return load_translator(model, device, allow_pickle)
 
 
+def refuse(*options: tuple[str, Any], reason: str) -> None:
+    """An option that means nothing here is an error, not a silence."""
+    for name, value in options:
+        if value:
+            raise BadParameter(f"has no meaning {reason}", param_hint=name)
+
+
+def parse_names(names: str | None) -> list[str] | None:
+    """`text, label` as a list."""
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
 def parse_layers(layers: str | None) -> str | list[int] | None:
     """`0,6,12` as numbers; names stay names."""
     if layers is not None and re.fullmatch(r"\s*\d{1,4}\s*(,\s*\d{1,4}\s*)*", layers):
-        return [int(number) for number in layers.split(",")]
+        return [int(layer) for layer in layers.split(",")]
     return layers
+
+
+def parse_weights(weights: str | None) -> str | dict[str, float] | None:
+    """`good=1,bad=3` as a table; names such as balanced stay."""
+    if weights is None or "=" not in weights:
+        return weights
+    try:
+        return {name.strip(): float(value) for name, value in (part.rsplit("=", 1) for part in weights.split(","))}
+    except ValueError:
+        raise BadParameter("write name=weight with commas between them", param_hint="--class-weights") from None
+
+
+def parse_settings(parts: list[str] | None) -> dict[str, Any]:
+    """`dropout=0.3,norm=pre` as settings: numbers, true and false as JSON has them, all else as text."""
+    settings: dict[str, Any] = {}
+    for part in ",".join(parts).split(",") if parts else []:
+        name, sign, value = (side.strip() for side in part.partition("="))
+        if not name or not sign or not value:
+            raise BadParameter("write name=value with commas between them", param_hint="--set")
+        if name in settings:
+            raise BadParameter(f"{name} is given twice", param_hint="--set")
+        try:
+            settings[name] = json.loads(value)
+        except ValueError:
+            settings[name] = value
+    return settings
