@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinfolk.api.info import Sizes, TextToTextPresetInfo, describe_folder, describe_name, describe_preset, relatives
+from kinfolk.api.info import Sizes, all_family_infos, as_json, describe_folder, describe_name, describe_preset
 from kinfolk.errors import FolderError, InputError, WeightsError
 from kinfolk.models.registry import families, preset, text_to_text_families
 
@@ -56,7 +56,7 @@ def test_the_computed_count_is_near_the_published_one(name: str) -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_model_that_writes_texts_tells_its_settings(name: str) -> None:
     found = describe_preset(name)
-    assert isinstance(found, TextToTextPresetInfo)
+    assert found.settings is not None
     assert found.settings["vocabulary_size"] > 0
     assert "pad_id" not in found.settings
     if found.published:
@@ -72,7 +72,7 @@ def test_an_unknown_model_is_told_with_the_nearest_one() -> None:
 
 def test_every_relative_stands_after_its_parent() -> None:
     seen: set[str | None] = {None}
-    for relative in relatives():
+    for relative in all_family_infos():
         assert relative.parent in seen
         assert relative.idea
         assert relative.paper
@@ -80,7 +80,7 @@ def test_every_relative_stands_after_its_parent() -> None:
 
 
 def test_bert_descends_from_the_transformer() -> None:
-    parents = {relative.name: relative.parent for relative in relatives()}
+    parents = {relative.name: relative.parent for relative in all_family_infos()}
     assert parents["bert"] == parents["marian"] == "kinfolk-transformer"
 
 
@@ -94,6 +94,9 @@ def test_a_folder_tells_its_parts(tiny_bert: Path) -> None:
     assert found.heads == {"masked_lm": 32 * 32 + 32 + 64 + 300, "next_sentence": 66}
     assert found.head_parameters == sum(found.heads.values())
     assert (found.tokenizer, found.tokens, found.recipe, found.manifest) == ("WordPiece", 300, None, "intact")
+    content = as_json(found)
+    assert (content["head_parameters"], content["recipe"]) == (found.head_parameters, None)
+    assert "settings" not in content
 
 
 def test_a_recipe_is_told(minilm: Path) -> None:

@@ -1,11 +1,12 @@
-"""What is known of the family, of a published model, and of a model folder: plain records, for a reader or as JSON."""
+"""Facts about the families, a published model, or a model folder: plain records, to be shown or as JSON."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from kinfolk.api.find import DEMO
 from kinfolk.checkpoints.folder import read_checkpoint
@@ -25,8 +26,8 @@ CELLS = {"rnn", "lstm", "gru", "deck_gru"}  # as commands call the language mode
 
 
 @dataclass(frozen=True)
-class Relative:
-    """A family of models: who it descends from, and what it is about."""
+class FamilyInfo:
+    """A family of models: its parent, its idea and its published models."""
 
     name: str
     title: str
@@ -38,7 +39,7 @@ class Relative:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers that make a model large or small."""
+    """The numbers that make an encoder large or small."""
 
     layers: int
     width: int
@@ -49,169 +50,141 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class PresetInfo:
-    """A published model: its parameters as computed here, beside the number that its authors report."""
+class ModelInfo:
+    """A published model, a loaded one or a model folder; None is what such a model does not have.
 
-    name: str
-    family: str
-    sizes: Sizes
-    parameters: int
-    published: str
-
-
-@dataclass(frozen=True)
-class FolderInfo:
-    """A model folder. `manifest` is "intact", "none" or "damaged: …"."""
-
-    folder: str
-    family: str
-    sizes: Sizes
-    parameters: int
-    head_parameters: int
-    heads: dict[str, int]
-    tokenizer: str
-    tokens: int
-    recipe: SentenceRecipe | None
-    manifest: str
-
-
-@dataclass(frozen=True)
-class TextToTextPresetInfo:
-    """The same for a model that turns a text into a text; families differ in their settings. "" is not published."""
-
-    name: str
-    family: str
-    settings: dict[str, Any]
-    parameters: int
-    published: str
-
-
-@dataclass(frozen=True)
-class TextToTextInfo:
-    """A model that turns a text into a text, with its tokenizer."""
+    `parameters` of an encoder are without its heads. `published` is the number that the authors report, "" for none;
+    `manifest` is "intact", "none" or "damaged: …".
+    """
 
     family: str
-    settings: dict[str, Any]
     parameters: int
-    tokenizer: str
-    source_tokens: int
-    target_tokens: int
+    name: str | None = None  # of a published model
+    published: str | None = None
+    folder: str | None = None
+    sizes: Sizes | None = None  # of an encoder
+    heads: dict[str, int] | None = None  # parameters by head
+    tokens: int | None = None  # of an encoder's vocabulary
+    settings: dict[str, Any] | None = None  # of a translator: families differ in them
+    source_tokens: int | None = None
+    target_tokens: int | None = None
+    tokenizer: str | None = None
+    recipe: SentenceRecipe | None = None
+    manifest: str | None = None
+
+    @property
+    def head_parameters(self) -> int:
+        """Of all heads together."""
+        return sum((self.heads or {}).values())
 
 
-@dataclass(frozen=True)
-class TextToTextFolderInfo(TextToTextInfo):
-    """The folder of such a model."""
-
-    folder: str
-    manifest: str
-
-
-Info = Relative | PresetInfo | FolderInfo | TextToTextPresetInfo | TextToTextInfo
-
-
-def relatives() -> list[Relative]:
+def all_family_infos() -> list[FamilyInfo]:
     """All families, parents first."""
     return [
-        Relative(found.name, found.title, found.parent, found.idea, found.paper, list(found.presets))
-        for found in all_families()
+        FamilyInfo(family.name, family.title, family.parent, family.idea, family.paper, list(family.presets))
+        for family in all_families()
     ]
 
 
-def describe_name(name: str) -> Relative | PresetInfo | TextToTextPresetInfo:
+def describe_name(name: str) -> FamilyInfo | ModelInfo:
     """A family by its name or title, or a published model."""
-    family = relatives()
+    families = all_family_infos()
     name = f"{OWN}recurrent-lm" if name.casefold() in CELLS else name
-    for relative in family:
-        if name.casefold() in (relative.name, relative.name.removeprefix(OWN), relative.title.casefold()):
-            return relative
-    known = [preset for relative in family for preset in relative.presets]
+    for family in families:
+        if name.casefold() in (family.name, family.name.removeprefix(OWN), family.title.casefold()):
+            return family
+    known = [preset for family in families for preset in family.presets]
     if name not in known and name.partition("/")[2] in known:  # as the hub has it: google-bert/bert-base-uncased
         name = name.partition("/")[2]
     if name not in known and "/" in name:
-        raise FolderError(f"{name}: no such folder; published models are told by their names, as bert-base-uncased is")
+        raise FolderError(f"{name}: no such folder; published models have names such as bert-base-uncased")
     if name not in known:
-        close = did_you_mean(name, [*known, *(relative.name for relative in family), DEMO])
+        close = did_you_mean(name, [*known, *(family.name for family in families), DEMO])
         hint = close or "; `kinfolk info` lists the families, `kinfolk info bert` the models of one"
         raise InputError(f'"{name[:200]}" is neither a folder here nor a published model{hint}')
     return describe_preset(name)
 
 
-def describe_preset(name: str) -> PresetInfo | TextToTextPresetInfo:
+def describe_preset(name: str) -> ModelInfo:
     """A published model by its public name; nothing is downloaded.
 
     >>> describe_preset("bert-base-uncased").parameters
     109482240
     """
     family = owner(name, all_families())
+    config: Any = family.presets[name].config
+    info = ModelInfo(family.title, 0, name, family.presets[name].published)
     if isinstance(family, TextToText):
-        settings = family.presets[name]
-        count = count_text_to_text(family, settings.config)
-        return TextToTextPresetInfo(name, family.title, settings_of(settings.config), count, settings.published)
-    found = family.presets[name]
-    parameters = count_parameters(family, found.config, pooler=family.has_pooler)
-    return PresetInfo(name, family.title, sizes_of(found.config), parameters, found.published)
+        return replace(info, parameters=count_text_to_text(family, config), settings=_settings(config))
+    count = count_parameters(family, config, pooler=family.has_pooler)
+    return replace(info, parameters=count, sizes=config_sizes(config))
 
 
-def sizes_of(config: EncoderConfig) -> Sizes:
+def config_sizes(config: EncoderConfig) -> Sizes:
     """The sizes that a config states."""
     heads, inner_width = (getattr(config, name, None) for name in ("heads", "inner_width"))
     return Sizes(config.layers, config.width, heads, inner_width, config.context, config.vocabulary_size)
 
 
-def settings_of(config: TextToTextConfig) -> dict[str, Any]:
+def _settings(config: TextToTextConfig) -> dict[str, Any]:
     """What a config says, but for the ids of special tokens."""
-    return {name: value for name, value in dataclasses.asdict(config).items() if not name.endswith("_id")}
+    return {name: value for name, value in asdict(config).items() if not name.endswith("_id")}
 
 
-def describe_text_to_text(model: Any, tokenizer: TranslationTokenizer) -> TextToTextInfo:
-    """A loaded model that turns a text into a text."""
-    config: TextToTextConfig = model.config
-    return TextToTextInfo(
-        family=text_to_text(config.model_type).title,
-        settings=settings_of(config),
-        parameters=sum(weight.numel() for weight in model.parameters()),
+def describe_model(model: Any, tokenizer: Tokenizer | TranslationTokenizer) -> ModelInfo:
+    """A loaded model with its tokenizer."""
+    if isinstance(tokenizer, Tokenizer):
+        return ModelInfo(
+            model.family.title,
+            _count(model.body),
+            sizes=config_sizes(model.config),
+            heads={name: _count(head) for name, head in model.heads.items()},
+            tokenizer=tokenizer.kind,
+            tokens=tokenizer.vocabulary_size,
+        )
+    return ModelInfo(
+        text_to_text(model.config.model_type).title,
+        _count(model),
+        settings=_settings(model.config),
         tokenizer=type(tokenizer).__name__,
         source_tokens=tokenizer.source_size,
         target_tokens=tokenizer.target_size,
     )
 
 
-def describe_folder(folder: Path, allow_pickle: bool = False) -> FolderInfo | TextToTextFolderInfo:
-    """A model folder, read as `load` would read it, except that a damaged manifest is told and not raised."""
+def _count(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())
+
+
+def describe_folder(folder: Path, allow_pickle: bool = False) -> ModelInfo:
+    """A model folder, read as `load` reads it, except that a damaged manifest is reported and not raised."""
+    recipe = None
     if is_text_to_text(folder):
-        found = describe_text_to_text(read_text_to_text(folder, allow_pickle).model, load_pair_tokenizer(folder))
-        return TextToTextFolderInfo(**dataclasses.asdict(found), folder=str(folder), manifest=manifest_state(folder))
-    model = read_checkpoint(folder, allow_pickle).model
-    tokenizer = Tokenizer.load(folder, model.family.name)
-    heads = {name: sum(weight.numel() for weight in head.parameters()) for name, head in model.heads.items()}
-    return FolderInfo(
-        folder=str(folder),
-        family=model.family.title,
-        sizes=sizes_of(model.config),
-        parameters=sum(weight.numel() for weight in model.body.parameters()),
-        head_parameters=sum(heads.values()),
-        heads=heads,
-        tokenizer=tokenizer.kind,
-        tokens=tokenizer.vocabulary_size,
-        recipe=read_recipe(folder),
-        manifest=manifest_state(folder),
-    )
+        info = describe_model(read_text_to_text(folder, allow_pickle).model, load_pair_tokenizer(folder))
+    else:
+        model = read_checkpoint(folder, allow_pickle).model
+        info, recipe = describe_model(model, Tokenizer.load(folder, model.family.name)), read_recipe(folder)
+    return replace(info, folder=str(folder), recipe=recipe, manifest=_manifest_state(folder))
 
 
-def describe_g2p() -> TextToTextFolderInfo:
+def describe_g2p() -> ModelInfo:
     """The letters-to-phonemes model of the package g2p-en, which is a file and no folder."""
-    found = describe_text_to_text(*read_g2p(G2P.path()))
-    return TextToTextFolderInfo(**dataclasses.asdict(found), folder=str(G2P.path()), manifest="none")
+    info = describe_model(*read_g2p(G2P.path()))
+    return replace(info, folder=str(G2P.path()), manifest="none")
 
 
-def manifest_state(folder: Path) -> str:
-    """Is there a manifest, and are the files as it says?"""
+def _manifest_state(folder: Path) -> str:
     try:
         return "intact" if check_manifest(folder) else "none"
     except FolderError as error:
         return f"damaged: {error}"
 
 
-def as_json(found: Info) -> dict[str, object]:
-    """A record as plain data."""
-    return dataclasses.asdict(found)
+def as_json(info: FamilyInfo | ModelInfo) -> dict[str, Any]:
+    """A record as plain data, of a model without what it does not have (but for a recipe)."""
+    content = asdict(info)
+    if isinstance(info, FamilyInfo):
+        return content
+    if info.heads is not None:
+        content["head_parameters"] = info.head_parameters
+    return {name: value for name, value in content.items() if value is not None or name == "recipe"}

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinfolk.api.info import sizes_of
+from kinfolk.api.info import config_sizes
 from kinfolk.api.loaded import Encoder
 from kinfolk.api.markdown import escaped, indented, page, table
 from kinfolk.api.summary import LONGEST_SETTING, draw_loss, run_told, settings_told
@@ -62,7 +62,7 @@ def _metrics_told(account: PretrainSummary) -> str:
 
 
 def _training_told(account: PretrainSummary) -> str:
-    shape = sizes_of(account.encoder.model.config)
+    shape = config_sizes(account.encoder.model.config)
     batch = {"batch": f"{account.lanes.lanes:,} lanes, {account.lanes.length:,} tokens of each"}
     settings = {name: told for name, told in settings_told(account.settings).items() if not name.startswith("batch")}
     rows: list[tuple[str, object]] = [

@@ -22,7 +22,7 @@ from kinfolk.models.text_to_text import TextToText
 from kinfolk.text.pairs import TranslationTokenizer, load_pair_tokenizer
 
 if TYPE_CHECKING:
-    from kinfolk.api.info import TextToTextInfo
+    from kinfolk.api.info import ModelInfo
 
 TRAINED = "trained_length"  # in config.json: the longest source and target that training saw, in tokens
 
@@ -135,11 +135,11 @@ class Translator:
             found = align(self.model, self.tokenizer, source, target)
         return found if pieces else found.words()
 
-    def info(self) -> TextToTextInfo:
+    def info(self) -> ModelInfo:
         """Family, settings and sizes."""
-        from kinfolk.api.info import describe_text_to_text
+        from kinfolk.api.info import describe_model
 
-        return describe_text_to_text(self.model, self.tokenizer)
+        return describe_model(self.model, self.tokenizer)
 
     def to(self, device: str) -> Translator:
         """The same model on another device ("auto", "cpu", "cuda")."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -13,14 +13,7 @@ from kinfolk.errors import check_choice
 from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
-    from kinfolk.api.info import (
-        FolderInfo,
-        PresetInfo,
-        Relative,
-        Sizes,
-        TextToTextFolderInfo,
-        TextToTextPresetInfo,
-    )
+    from kinfolk.api.info import FamilyInfo, ModelInfo
 
 TOKEN_COLUMNS = ("token", "id", "segment", "word", "start", "end", "text")
 LAYOUTS = ("kinfolk", "marian")
@@ -40,124 +33,86 @@ def info(
       kinfolk info bert-base-uncased
     """
     from kinfolk.api.find import DEMO, G2P, find_model
-    from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name, relatives
+    from kinfolk.api.info import all_family_infos, as_json, describe_folder, describe_g2p, describe_name
 
     if name is None:
-        family = relatives()
+        families = all_family_infos()
         if json:
-            print_json([as_json(relative) for relative in family])
+            print_json([as_json(family) for family in families])
         else:
-            print_table(("family", "paper", "idea"), tree(family))
+            print_table(("family", "paper", "idea"), tree(families))
             log_line("kinfolk info bert: the models of a family")
         return
-    if name in (DEMO, G2P) or is_folder(name):
-        own = name == G2P and not is_folder(name)
-        folder = describe_g2p() if own else describe_folder(find_model(name), allow_pickle)
-        print_json(as_json(folder)) if json else show_folder(folder)
+    if name == G2P and not is_folder(name):
+        info: FamilyInfo | ModelInfo = describe_g2p()
+    elif name == DEMO or is_folder(name):
+        info = describe_folder(find_model(name), allow_pickle)
     else:
-        found = describe_name(name)
-        print_json(as_json(found)) if json else show_name(found)
+        info = describe_name(name)
+    print_json(as_json(info)) if json else show(info)
 
 
-def tree(family: list[Relative], parent: str | None = None, indent: str = "") -> list[tuple[str, str, str]]:
-    """One row a relative, children below their parent."""
+def tree(families: list[FamilyInfo], parent: str | None = None, indent: str = "") -> list[tuple[str, str, str]]:
+    """One row per family, children below their parent."""
     rows = []
-    children = [relative for relative in family if relative.parent == parent]
-    for relative in children:
-        last = relative is children[-1]
+    children = [family for family in families if family.parent == parent]
+    for family in children:
+        last = family is children[-1]
         branch, below = ("", "") if parent is None else ("└── ", "    ") if last else ("├── ", "│   ")
-        rows.append((f"{indent}{branch}{relative.title}", relative.paper, relative.idea))
-        rows += tree(family, relative.name, indent + below)
+        rows.append((f"{indent}{branch}{family.title}", family.paper, family.idea))
+        rows += tree(families, family.name, indent + below)
     return rows
 
 
-def show_name(found: Relative | PresetInfo | TextToTextPresetInfo) -> None:
-    """A family with its models, or one of them."""
-    from kinfolk.api.info import Relative
+def show(info: FamilyInfo | ModelInfo) -> None:
+    """Name and value, one line each; of a family also its published models."""
+    from kinfolk.api.info import OWN, ModelInfo, describe_preset
 
-    if isinstance(found, Relative):
-        show_relative(found)
-    else:
-        show_preset(found)
-
-
-def show_relative(relative: Relative) -> None:
-    """Name and value, one line each; then its published models."""
-    from kinfolk.api.info import OWN, describe_preset
-
-    parent = (relative.parent or "none here").removeprefix(OWN)
-    pairs = {"family": relative.title, "model type": relative.name, "descends from": parent}
-    show_pairs(pairs | {"idea": relative.idea, "paper": relative.paper})
-    models = [describe_preset(name) for name in relative.presets]
+    if isinstance(info, ModelInfo):
+        show_pairs(model_lines(info))
+        return
+    parent = (info.parent or "none here").removeprefix(OWN)
+    pairs = {"family": info.title, "model type": info.name, "descends from": parent}
+    show_pairs(pairs | {"idea": info.idea, "paper": info.paper})
+    models = [describe_preset(name) for name in info.presets]
     if models:
         rows = [(model.name, f"{model.parameters:,}", model.published or None) for model in models]
         print()
         print_table(("model", "parameters", "published"), rows)
 
 
-def show_preset(preset: PresetInfo | TextToTextPresetInfo) -> None:
-    """Name and value, one line each."""
-    from kinfolk.api.info import PresetInfo
-
-    sizes = size_lines(preset.sizes) if isinstance(preset, PresetInfo) else setting_lines(preset.settings)
-    published = f" (published: {preset.published})" if preset.published else ""
-    pairs = {"model": preset.name, "family": preset.family, **sizes}
-    show_pairs(pairs | {"parameters": f"{preset.parameters:,}{published}"})
-
-
-def show_folder(folder: FolderInfo | TextToTextFolderInfo) -> None:
-    """Name and value, one line each."""
-    from kinfolk.api.info import FolderInfo
-
-    if isinstance(folder, FolderInfo):
-        show_encoder(folder)
-        return
-    tokens = {folder.source_tokens, folder.target_tokens}
-    counts = f"{folder.source_tokens:,}" + (f" and {folder.target_tokens:,}" if len(tokens) > 1 else "")
-    pairs = {"folder": folder.folder, "family": folder.family, **setting_lines(folder.settings)}
-    pairs |= {"parameters": f"{folder.parameters:,}", "tokenizer": f"{folder.tokenizer}, {counts} tokens"}
-    show_pairs(pairs | {"manifest": folder.manifest})
-
-
-def setting_lines(settings: dict[str, Any]) -> dict[str, str]:
-    """Settings under their names in words."""
-    return {
-        name.replace("_", " "): f"{value:,}" if type(value) is int else str(value) for name, value in settings.items()
-    }
+def model_lines(info: ModelInfo) -> dict[str, str]:
+    """What is known of a model, under the names that a reader knows."""
+    lines = {"model": info.name} if info.name is not None else {"folder": str(info.folder)}
+    lines["family"] = info.family
+    sizes = info.settings if info.sizes is None else vars(info.sizes)
+    names = {"heads": "heads per layer"} if info.sizes is not None else {}
+    for name, value in (sizes or {}).items():
+        shown = f"{value:,}" if type(value) is int else str(value)
+        if value is not None or info.sizes is None:
+            unit = " tokens" * (name == "context" and info.sizes is not None)
+            lines[names.get(name, name.replace("_", " "))] = shown + unit
+    published = f" (published: {info.published})" if info.published else ""
+    lines["parameters"] = f"{info.parameters:,}{published}"
+    if info.folder is None:
+        return lines
+    if info.heads is not None:
+        heads = ", ".join(info.heads)
+        lines["heads"] = f"{heads} ({info.head_parameters:,} more parameters)" if heads else "none"
+    counts = {count: None for count in (info.tokens, info.source_tokens, info.target_tokens) if count is not None}
+    lines["tokenizer"] = f"{info.tokenizer}, {' and '.join(f'{count:,}' for count in counts)} tokens"
+    if info.heads is not None:
+        lines["pooling"] = pooling_line(info)
+    return lines | {"manifest": str(info.manifest)}
 
 
-def show_encoder(folder: FolderInfo) -> None:
-    """The folder of an encoder."""
-    recipe = folder.recipe
-    steps = "none" if recipe is None else recipe.pool + ", unit length" * recipe.normalize
-    if recipe is not None and recipe.max_length:
-        steps += f", at most {recipe.max_length:,} tokens"
-    heads = ", ".join(folder.heads) or "none"
-    show_pairs(
-        {
-            "folder": folder.folder,
-            "family": folder.family,
-            **size_lines(folder.sizes),
-            "parameters": f"{folder.parameters:,}",
-            "heads": f"{heads} ({folder.head_parameters:,} more parameters)" if folder.heads else heads,
-            "tokenizer": f"{folder.tokenizer}, {folder.tokens:,} tokens",
-            "pooling": steps,
-            "manifest": folder.manifest,
-        }
-    )
-
-
-def size_lines(sizes: Sizes) -> dict[str, str]:
-    """The sizes under the names that a reader knows."""
-    found = {
-        "layers": sizes.layers,
-        "width": sizes.width,
-        "heads per layer": sizes.heads,
-        "inner width": sizes.inner_width,
-        "context": sizes.context,
-        "vocabulary": sizes.vocabulary,
-    }
-    return {name: f"{size:,}" + " tokens" * (name == "context") for name, size in found.items() if size is not None}
+def pooling_line(info: ModelInfo) -> str:
+    """The sentence-transformers pooling configuration."""
+    recipe = info.recipe
+    if recipe is None:
+        return "none"
+    steps = recipe.pool + ", unit length" * recipe.normalize
+    return steps + (f", at most {recipe.max_length:,} tokens" if recipe.max_length else "")
 
 
 def show_pairs(pairs: dict[str, str]) -> None:
