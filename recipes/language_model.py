@@ -38,7 +38,7 @@ NAME = "language-model"
 FOLDER = f"runs/{NAME}"  # as commands show it
 WORDS = 10_001  # the 9,999 of the training text, of which <unk> is one, and the tokens </s> and <pad>
 MODEL: dict[str, Any] = {"width": 320, "layers": 2, "dropout": 0.4, "tied": True}
-TRAINING: dict[str, Any] = {"learning_rate": 4e-3, "lanes": 32, "length": 35, "weight_averaging": 0.1}
+TRAINING: dict[str, Any] = {"learning_rate": 4e-3, "batch_size": 32, "bptt_length": 35, "weight_averaging": 0.1}
 LABELS, SEEDS = 200, 5
 CLASSIFIER: dict[str, Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 2e-3, "evaluations": 5}
 SENTENCES = Columns(header=["text", "label"])
@@ -188,7 +188,9 @@ def write(places: Places) -> None:
         f"The LSTM took {lstm['steps']:,} steps, {lstm['minutes']:g} minutes on {lstm['threads']} thread(s)"
         f"{', products in bfloat16' if lstm.get('precision') == 'bf16' else ''}, and ends "
         f"{'below' if lstm['test'] < best else 'above'} the best n-grams by a factor of {best / lstm['test']:.2f}.",
-        table(["step", "dev perplexity (16 lanes)"], [[f"{step:,}", f"{value:.1f}"] for step, value in lstm["curve"]]),
+        table(
+            ["step", "dev perplexity (16 streams)"], [[f"{step:,}", f"{value:.1f}"] for step, value in lstm["curve"]]
+        ),
         f"## What its weights are worth\n\nThe same LSTM under a classifier's head, trained on the first {LABELS} "
         f"sentences of SST-2 and judged on its dev set; mean ± deviation of {SEEDS} seeds, best of "
         f"{CLASSIFIER['evaluations']} evaluations on that set, which flatters both LSTMs a little and TF-IDF not. Of "

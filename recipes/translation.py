@@ -101,7 +101,7 @@ def _attention(score: str, **more: Any) -> dict[str, Any]:
     return {**RECURRENT, "score": score, **more}
 
 
-FREE: dict[str, Any] = {"scheduled_sampling": 1.0, "sampling_schedule": "constant", "sampling_way": "steps"}
+FREE: dict[str, Any] = {"scheduled_sampling": 1.0, "sampling_schedule": "constant", "sampling_mode": "step-wise"}
 ENTRIES = {
     "seq2seq": Entry("Seq2Seq, no attention", "seq2seq", RECURRENT, COSINE),
     # A product needs vectors of one width on both sides, so this encoder reads in one direction only.

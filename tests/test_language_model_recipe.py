@@ -45,7 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             (tmp_path / "data" / room / name).write_text("\n".join(lines) + "\n")
     monkeypatch.setattr(language_model, "WORDS", 8)
     monkeypatch.setattr(language_model, "MODEL", {"width": 16, "layers": 1, "tied": True})
-    monkeypatch.setattr(language_model, "TRAINING", {"learning_rate": 1e-2, "lanes": 4, "length": 10})
+    monkeypatch.setattr(language_model, "TRAINING", {"learning_rate": 1e-2, "batch_size": 4, "bptt_length": 10})
     monkeypatch.setattr(language_model, "LABELS", 40)
     monkeypatch.setattr(language_model, "SEEDS", 2)
     monkeypatch.setattr(language_model, "CLASSIFIER", {"epochs": 1, "learning_rate": 1e-2, "evaluations": 1})
@@ -68,7 +68,7 @@ def test_from_texts_to_the_page_and_not_twice(
     assert found["lstm"]["steps"] == 8
     assert found["lstm"]["command"].endswith("--steps 8 --output runs/language-model/lstm")
     assert 1 < found["lstm"]["test"] < 10
-    assert found["lstm"]["dev"] == pytest.approx(found["lstm"]["curve"][-1][1], rel=0.2)  # the curve has more lanes
+    assert found["lstm"]["dev"] == pytest.approx(found["lstm"]["curve"][-1][1], rel=0.2)  # the curve has more streams
     assert found["transfer"]["accuracy"].keys() == {"from the language model", "from random weights"}
     page = (output / "language-model.md").read_text(encoding="utf-8")
     assert "| 5-grams, modified Kneser-Ney |" in page

@@ -22,7 +22,7 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "words-of-the-target"
     texts = [target for _, target in pairs(200)]
     sizes = {"width": 24, "layers": 1, "tied": True}
-    kinfolk.pretrain("gru", texts, folder, changes=sizes, vocabulary_size=40, lanes=4, steps=2, device="cpu")
+    kinfolk.pretrain("gru", texts, folder, changes=sizes, vocabulary_size=40, batch_size=4, steps=2, device="cpu")
     return folder
 
 

@@ -15,7 +15,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.trace import Trace
-from kinfolk.objectives.objective import Sample, pack_items
+from kinfolk.objectives.objective import Sample, pack_samples
 
 LAYERS = (0, 2, 5)
 
@@ -34,7 +34,7 @@ def items(encoder: Encoder) -> list[Sample]:
 
 def batch(encoder: Encoder, numbers: list[int]) -> Tokens:
     own = items(encoder)
-    return pack_items([own[number] for number in numbers], encoder.model.config.segments, encoder.device)
+    return pack_samples([own[number] for number in numbers], encoder.model.config.segments, encoder.device)
 
 
 def computed(encoder: Encoder, tokens: Tokens) -> torch.Tensor:

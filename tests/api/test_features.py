@@ -25,7 +25,7 @@ from kinfolk.api.frozen import FrozenHeadConfig
 from kinfolk.api.tag import tag_task
 from kinfolk.data.examples import Example, Sentence
 from kinfolk.errors import FolderError, InputError, StopSignalError
-from kinfolk.objectives.objective import pack_items
+from kinfolk.objectives.objective import pack_samples
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
@@ -172,7 +172,7 @@ def test_features_in_float16_change_scores_by_little(tiny_bert: Path, tmp_path: 
     items = task.dataset(loaded.tokenizer, sentences(20), loaded.context).items
     features = features_of(model, items, range(3), tmp_path / "cache")
     cached = FeatureModel(model.family, model.config, {"tag": model.heads["tag"]}, features)
-    tokens = pack_items(items, model.config.segments, model.device)
+    tokens = pack_samples(items, model.config.segments, model.device)
     with torch.inference_mode():
         found, exact = (which.scores("tag", tokens, which.hidden_for("tag", tokens)) for which in (cached, model))
     assert 0 < (found - exact).abs().max() < 5e-3

@@ -29,7 +29,7 @@ def lines(count: int = 300) -> list[str]:
 def train(output: Path, **changes: Any) -> Any:
     usual: dict[str, Any] = {
         "kind": "lstm", "corpus": lines(), "dev": lines(20), "vocabulary_size": 8, "vocabulary_kind": "words",
-        "changes": {"width": 32, "layers": 1}, "lanes": 8, "length": 10, "steps": 60, "learning_rate": 2e-2,
+        "changes": {"width": 32, "layers": 1}, "batch_size": 8, "bptt_length": 10, "steps": 60, "learning_rate": 2e-2,
         "evaluations": 3,
         "device": "cpu",
     }  # fmt: skip
@@ -55,7 +55,7 @@ def test_it_learns_what_follows_and_says_so(colours: Path) -> None:
     report = (colours / "report.md").read_text()
     judged = {entry["step"]: entry["metrics"]["perplexity"] for entry in log if "metrics" in entry}
     assert f"| kept | step {min(judged, key=judged.__getitem__)} |" in report
-    assert "| batch | 8 lanes, 10 tokens of each |" in report
+    assert "| batch | 8 streams, 10 tokens of each |" in report
     assert "batch size" not in report
     assert "| perplexity | " in report
     assert "What it writes" in report
@@ -138,7 +138,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembere
     with pytest.raises(StopError):
         train(tmp_path / "run", steps=8, evaluations=4, callbacks=PretrainCallbacks(step=stop))
     assert (tmp_path / "run" / "step-4" / "carried.safetensors").exists()
-    for changes in ({"lanes": 9}, {"corpus": lines(299)}, {"learning_rate": 1e-3}):
+    for changes in ({"batch_size": 9}, {"corpus": lines(299)}, {"learning_rate": 1e-3}):
         with pytest.raises(FolderError, match="the run there differs"):
             train(tmp_path / "run", **{"steps": 8, "evaluations": 4} | changes)
     train(tmp_path / "run", steps=8, evaluations=4)
@@ -195,7 +195,7 @@ def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colo
         ({"vocabulary_size": 5000}, InputError, r"supports \d+ pieces, not vocabulary_size=5000"),
         ({"corpus": [" ", ""]}, DataError, "too few lines"),
         ({"corpus": "nowhere.txt"}, KinfolkError, "nowhere.txt"),
-        ({"lanes": 10**6}, InputError, "ask for fewer lanes"),
+        ({"batch_size": 10**6}, InputError, "batch_size"),
         ({"epoch": 3}, InputError, 'did you mean "epochs"'),
     ],
 )
@@ -212,10 +212,9 @@ def test_a_model_that_guesses_no_next_token_says_so(tiny_bert: Path) -> None:
             ask()
 
 
-@pytest.mark.parametrize("name", ["batch_size", "batch_tokens"])
-def test_a_batch_is_its_lanes_and_nothing_else(name: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"{name} has no meaning here"):
-        train(tmp_path / "run", **{name: 7})
+def test_a_batch_is_its_streams_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="batch_tokens"):
+        train(tmp_path / "run", batch_tokens=7)
 
 
 def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Path) -> None:

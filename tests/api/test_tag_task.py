@@ -118,7 +118,7 @@ def test_class_weights_change_the_loss_as_by_hand(tiny_bert: Path) -> None:
         weights = dict(enumerate(task.weights or ()))
         rows = [(row, tag) for row, tag in enumerate(prepared.targets.tolist()) if tag != IGNORED]
         assert loss == pytest.approx(-math.fsum(weights[tag] * float(logs[row, tag]) for row, tag in rows), rel=1e-4)
-        assert prepared.count == pytest.approx(math.fsum(weights[tag] for _, tag in rows))
+        assert prepared.counts["tag"] == pytest.approx(math.fsum(weights[tag] for _, tag in rows))
 
 
 @pytest.mark.parametrize(

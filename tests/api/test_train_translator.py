@@ -155,7 +155,10 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
         ({"source": "a.en"}, "as one file"),
         ({"vocabulary_kind": "letters"}, "choose one of"),
         ({"columns": ["en", "fr"]}, "columns are those of a table of pairs"),
-        ({"kind": "transformer", "scheduled_sampling": 0.5, "sampling_way": "steps"}, "a Transformer is trained with"),
+        (
+            {"kind": "transformer", "scheduled_sampling": 0.5, "sampling_mode": "step-wise"},
+            "a Transformer",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_told_at_once(changes: dict[str, object], told: str, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) 
     assert command("train-translator", *data, *SMALL, *sampling, "--output", tmp_path / "free").code == 0
     assert command("train-translator", *data, *SMALL, "--output", tmp_path / "forced").code == 0
     told = read_object(tmp_path / "free" / "run.json")["task"]["sampling"]
-    assert told == {"most": 1.0, "schedule": "constant", "way": "steps"}
+    assert told == {"maximum": 1.0, "schedule": "constant", "mode": "step-wise"}
     assert log_of(tmp_path / "free")[0]["loss"] != log_of(tmp_path / "forced")[0]["loss"]
 
 
@@ -80,9 +80,9 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
     run = ["train-translator", "--output", tmp_path / "run"]
     for arguments, told in (
         ([*run, *sides, "--columns", "en,xx"], "columns are those of a table of pairs"),
-        ([*run, *sides, "--sampling-mode", "step-wise"], "give scheduled_sampling too"),
-        ([*run, *sides, "--sampling-schedule", "constant"], "give scheduled_sampling too"),
-        ([*run, *sides, "--sampling-mode", "step-wise", "--scheduled-sampling", "1"], "a Transformer is trained with"),
+        ([*run, *sides, "--sampling-mode", "step-wise"], "scheduled_sampling"),
+        ([*run, *sides, "--sampling-schedule", "constant"], "scheduled_sampling"),
+        ([*run, *sides, "--sampling-mode", "step-wise", "--scheduled-sampling", "1"], "a Transformer"),
         ([*run, *sides, "--label-smoothing", "nan"], "label_smoothing=nan must be a share"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--beam", "1"], "has no rivals"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--seed", "1"], "has no rivals"),

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.objectives.multiple_choice import Choose, Options
 from kinfolk.objectives.objective import Sample
+from kinfolk.objectives.supervised import Choose, Options
 from tiny import CASES, both, close, ragged
 
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from kinfolk.nn.packed import Tokens
-from kinfolk.objectives.multiple_choice import Choose, Options
 from kinfolk.objectives.objective import Sample, Scorer
+from kinfolk.objectives.supervised import Choose, Options
 
 CPU = torch.device("cpu")
 
@@ -42,7 +42,7 @@ def test_the_options_of_an_example_share_one_softmax_however_many_there_are() ->
     loss.backward()
     assert model.said.grad is not None
     torch.testing.assert_close(model.said.grad[:, 0], torch.tensor([0.25, -0.25, -0.5, 0.25, 0.25]))
-    assert (prepared.count, prepared.examples) == (2, (7, 3))
+    assert (prepared.counts, prepared.examples) == ({"choose": 2}, (7, 3))
 
 
 def test_every_option_is_a_sequence_of_its_own() -> None:

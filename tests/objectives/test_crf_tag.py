@@ -12,9 +12,8 @@ from torch import Tensor
 
 from kinfolk.nn.crf import PACE, Crf
 from kinfolk.nn.packed import Tokens
-from kinfolk.objectives.crf_tag import CrfTag
 from kinfolk.objectives.objective import Sample
-from kinfolk.objectives.supervised import IGNORED, Tag
+from kinfolk.objectives.supervised import IGNORED, CrfTag, Tag
 
 CPU = torch.device("cpu")
 
@@ -43,7 +42,7 @@ def test_the_chain_skips_tokens_without_a_tag() -> None:
     loss = task.loss(Known([[9.0, 0.0], [0.0, 0.0], [9.0, 0.0], [0.0, 0.0], [0.0, 9.0]], crf), prepared)
     # Four paths; the one that was taken, 0 then 1, weighs 3, the others 1.
     assert float(loss.detach()) == pytest.approx(-math.log(3 / 6))
-    assert prepared.count == 2
+    assert prepared.counts == {"tag_crf": 2}
 
 
 def test_without_transitions_a_path_loses_what_its_words_lose() -> None:

@@ -27,7 +27,7 @@ def stream(length: int, seed: int = 0) -> list[int]:
 
 
 def test_two_lanes_of_nine_tokens_worked_by_hand() -> None:
-    lanes = ContiguousStreams(list(range(10, 19)), lanes=2, length=3)
+    lanes = ContiguousStreams(list(range(10, 19)), batch_size=2, bptt_length=3)
     found = [[(item.ids, item.target, item.opens) for item in (lanes[n] for n in lanes.batch(k))] for k in range(3)]
     first = [([10, 11, 12], [11, 12, 13], True), ([14, 15, 16], [15, 16, 17], True)]
     assert found == [first, [([13], [14], False), ([17], [18], False)], first]
@@ -56,9 +56,9 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
     state: CellState | None = None
     for step in range(plan.batches):
         prepared = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
-        loss, state = objective.carry(model, prepared, state)
+        losses, state = objective.carry(model, prepared, state)
         assert all(not piece.requires_grad for piece in state)
-        total, count = total + float(loss.detach()), count + prepared.count
+        total, count = total + float(losses["next_token"].detach()), count + prepared.counts["next_token"]
     expected = 0.0
     for first, last in ((0, 6), (6, 12), (12, 18), (18, 23)):
         hidden, _ = model(pack([tokens[first:last]]))
@@ -73,18 +73,18 @@ def test_an_epoch_begins_with_nothing_remembered() -> None:
     prepared = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
     first, state = objective.carry(model, prepared, None)
     again, after = objective.carry(model, prepared, tuple(piece + 1 for piece in state))
-    close(first, again)
+    close(first["next_token"], again["next_token"])
     close(after, state)
     later = objective.prepare([plan[number] for number in plan.batch(1)], CPU)
-    assert float(objective.carry(model, later, state)[0].detach()) != float(objective.loss(model, later).detach())
+    assert not objective.carry(model, later, state)[0]["next_token"].equal(objective.losses(model, later)["next_token"])
 
 
 def test_gradients_stop_at_the_border_of_a_batch() -> None:
     model, objective, plan = our_lm(tied=False), NextToken(), ContiguousStreams(stream(9), 1, 4)
     first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
     _, state = objective.carry(model, first, None)
-    loss, _ = objective.carry(model, second, state)
-    (table,) = torch.autograd.grad(loss, [model.decoder.table.weight])
+    losses, _ = objective.carry(model, second, state)
+    (table,) = torch.autograd.grad(losses["next_token"], [model.decoder.table.weight])
     only_read_before = sorted(set(first.tokens.ids.tolist()) - set(second.tokens.ids.tolist()))
     assert only_read_before
     assert not table[only_read_before].any()
@@ -107,7 +107,7 @@ def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() ->
 
 
 def test_a_stream_that_is_too_short_is_refused() -> None:
-    with pytest.raises(InputError, match="3 tokens cannot be read in 3 lanes of 5 tokens a step"):
-        ContiguousStreams([1, 2, 3], lanes=3, length=5)
-    with pytest.raises(InputError, match="1 tokens cannot be read"):
+    with pytest.raises(InputError, match=r"3 tokens.*batch_size 3"):
+        ContiguousStreams([1, 2, 3], batch_size=3, bptt_length=5)
+    with pytest.raises(InputError, match="1 tokens"):
         perplexity(our_lm(), [1])

@@ -13,7 +13,7 @@ from torch import Tensor
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.objectives.objective import Scheduled
-from kinfolk.objectives.scheduled_sampling import WAYS, SamplingSchedule, ScheduledTranslation
+from kinfolk.objectives.scheduled_sampling import MODES, SamplingSchedule, ScheduledTranslation
 from kinfolk.objectives.translation import Translation, pair_sample
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, our_transformer, rows
@@ -50,20 +50,20 @@ def free_running(model: Any, source: list[int], target: list[int]) -> Tensor:
 
 def test_the_chance_rises_over_the_run() -> None:
     linear, curve = (ScheduledTranslation(1, sampling=SamplingSchedule(0.8, way)) for way in ("linear", "sigmoid"))
-    assert [linear.at(step, 4).chance for step in range(5)] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8])
-    chances = [curve.at(step, 4).chance for step in range(5)]
+    assert [linear.at(step, 4).probability for step in range(5)] == pytest.approx([0.0, 0.2, 0.4, 0.6, 0.8])
+    chances = [curve.at(step, 4).probability for step in range(5)]
     assert chances == sorted(chances)
     assert chances[2] == pytest.approx(0.4)
     assert chances[0] < 0.003 < 0.797 < chances[4]
-    assert ALWAYS.at(0, 9).chance == 1.0
+    assert ALWAYS.at(0, 9).probability == 1.0
     assert isinstance(linear, Scheduled)
 
 
 @every_variant
 def test_a_loop_of_steps_at_chance_one_is_free_running_and_learns_as_such(variant: str) -> None:
-    model, objective = learning(**VARIANTS[variant]), sampled(way="steps")
+    model, objective = learning(**VARIANTS[variant]), sampled(mode="step-wise")
     weights = list(model.parameters())
-    found = objective.loss(model, objective.prepare(ITEMS, CPU))
+    found = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
     expected = torch.stack([free_running(model, item.ids, item.target) for item in ITEMS]).sum()
     close(found, expected)
     close(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights))
@@ -71,11 +71,11 @@ def test_a_loop_of_steps_at_chance_one_is_free_running_and_learns_as_such(varian
 
 @every_variant
 def test_a_loop_of_steps_that_reads_the_truth_is_teacher_forcing(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, objective = learning(**VARIANTS[variant]), sampled(way="steps")
+    model, objective = learning(**VARIANTS[variant]), sampled(mode="step-wise")
     monkeypatch.setattr(torch, "rand", lambda shape, device: torch.ones(shape, device=device))  # every coin says no
-    found = objective.loss(model, objective.prepare(ITEMS, CPU))
+    found = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
     plain = Translation(1, smoothing=0.0)
-    close(found, plain.loss(model, plain.prepare(ITEMS, CPU)))
+    close(found, plain.losses(model, plain.prepare(ITEMS, CPU))["translate"])
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
@@ -86,24 +86,24 @@ def test_two_passes_read_the_guesses_of_the_first(kind: str) -> None:
         guesses = model.scores(model(prepared.tokens, prepared.shifted)).argmax(-1)
     read = [[1, *own.tolist()[:-1]] for own in prepared.shifted.layout.split(guesses)]
     scores = model.scores(model(prepared.tokens, pack(read)))
-    close(ALWAYS.loss(model, prepared), F.cross_entropy(scores, prepared.targets, reduction="sum"))
+    close(ALWAYS.losses(model, prepared)["translate"], F.cross_entropy(scores, prepared.targets, reduction="sum"))
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(way: str) -> None:
-    model, objective = learning(score="bilinear"), sampled(most=0.5, way=way)
+@pytest.mark.parametrize("mode", MODES)
+def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(mode: str) -> None:
+    model, objective = learning(score="bilinear"), sampled(maximum=0.5, mode=mode)
     prepared = objective.prepare(ITEMS, CPU)
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return float(objective.loss(model, prepared).detach())
+        return float(objective.losses(model, prepared)["translate"].detach())
 
     assert loss(1) == loss(1)
     assert loss(1) != loss(2)
 
 
 def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
-    model, objective, seen = learning(), sampled(most=0.5), []
+    model, objective, seen = learning(), sampled(maximum=0.5), []
     items = [pair_sample([3, 4], [7] * 50, 0) for _ in range(20)]
     prepared = objective.prepare(items, CPU)
 
@@ -114,7 +114,7 @@ def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
         model.decoder.output_bias[9] = 100.0  # the guess is always 9
     model.register_forward_pre_hook(watched)
     torch.manual_seed(0)
-    objective.loss(model, prepared)
+    objective.losses(model, prepared)["translate"]
     truth, mixed = seen
     assert truth.tolist() == [[1] + [7] * 49] * 20
     assert mixed[:, 0].tolist() == [1] * 20
@@ -122,15 +122,15 @@ def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
     assert 0.45 < float((mixed[:, 1:] == 9).double().mean()) < 0.55
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_model_that_is_judged_reads_the_truth(way: str) -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_model_that_is_judged_reads_the_truth(mode: str) -> None:
     model, plain = learning().eval(), Translation(1, smoothing=0.0)
     prepared = plain.prepare(ITEMS, CPU)
-    assert sampled(way=way).loss(model, prepared).equal(plain.loss(model, prepared))
+    assert sampled(mode=mode).losses(model, prepared)["translate"].equal(plain.losses(model, prepared)["translate"])
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match="must be a chance from 0 to 1"):
+    with pytest.raises(InputError, match=r"scheduled_sampling=1\.5"):
         SamplingSchedule(1.5)
-    with pytest.raises(InputError, match="sampling_schedule='cosine' is not known"):
+    with pytest.raises(InputError, match="sampling_schedule='cosine'"):
         SamplingSchedule(0.5, "cosine")

@@ -34,15 +34,15 @@ def test_classes_lose_the_logarithm_of_their_probability() -> None:
     prepared = task.prepare(items(0, 1), CPU)
     loss = task.loss(Known([[math.log(3), 0.0], [0.0, 0.0]]), prepared)
     assert float(loss) == pytest.approx(-math.log(3 / 4) - math.log(1 / 2))
-    assert prepared.count == 2
+    assert prepared.counts == {task.head: 2}
 
 
 def test_weighted_classes_are_averaged_over_their_weights() -> None:
-    task = Classify(1, weights=(1.0, 3.0))
+    task = Classify(1, class_weights=(1.0, 3.0))
     prepared = task.prepare(items(0, 1), CPU)
     loss = task.loss(Known([[0.0, 0.0], [0.0, 0.0]]), prepared)
     assert float(loss) == pytest.approx(4 * math.log(2))
-    assert prepared.count == 4
+    assert prepared.counts == {task.head: 4}
 
 
 def test_labels_are_judged_one_by_one() -> None:
@@ -51,7 +51,7 @@ def test_labels_are_judged_one_by_one() -> None:
     assert prepared.targets.tolist() == [[1, 0, 1], [0, 0, 0]]
     loss = task.loss(Known([[0.0, 0.0, 0.0], [0.0, 0.0, math.log(3)]]), prepared)
     assert float(loss) == pytest.approx(5 * math.log(2) - math.log(1 / 4))
-    assert prepared.count == 6
+    assert prepared.counts == {task.head: 6}
 
 
 def test_numbers_lose_the_square_of_the_error() -> None:
@@ -64,7 +64,7 @@ def test_only_first_pieces_of_words_carry_a_tag() -> None:
     prepared = task.prepare(items([IGNORED, 1, IGNORED]), CPU)
     loss = task.loss(Known([[9.0, 0.0], [0.0, math.log(3)], [9.0, 0.0]]), prepared)
     assert float(loss) == pytest.approx(-math.log(3 / 4))
-    assert prepared.count == 1
+    assert prepared.counts == {task.head: 1}
 
 
 def test_an_answer_has_a_softmax_over_its_own_text_only() -> None:

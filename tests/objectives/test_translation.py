@@ -28,7 +28,7 @@ def test_targets_are_read_shifted_behind_the_start_token() -> None:
     assert prepared.targets.tolist() == [7, 8, 2, 2]
     assert prepared.shifted.ids.tolist() == [1, 7, 8, 1]
     assert prepared.shifted.layout.lengths == (3, 1)
-    assert (prepared.count, prepared.examples) == (4.0, (4, 1))
+    assert (prepared.counts, prepared.examples) == ({"translate": 4.0}, (4, 1))
 
 
 def test_the_loss_is_torch_s_over_all_scores() -> None:
@@ -36,13 +36,13 @@ def test_the_loss_is_torch_s_over_all_scores() -> None:
     prepared = objective.prepare(ITEMS, CPU)
     scores = objective.scores(model, prepared)
     expected = F.cross_entropy(scores, prepared.targets, reduction="sum", label_smoothing=0.1)
-    close(objective.loss(model, prepared), expected)
+    close(objective.losses(model, prepared)["translate"], expected)
 
 
 def test_losses_add_whatever_the_batches() -> None:
     model, objective = our_transformer(), Translation(start_id=1)
-    together = objective.loss(model, objective.prepare(ITEMS, CPU))
-    alone = [objective.loss(model, objective.prepare([item], CPU)) for item in ITEMS]
+    together = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
+    alone = [objective.losses(model, objective.prepare([item], CPU))["translate"] for item in ITEMS]
     close(together, torch.stack(alone).sum())
 
 
@@ -51,7 +51,7 @@ def test_teacher_forcing_equals_a_loop_of_steps() -> None:
     for item in ITEMS:
         scores = stepped(model, pack([item.ids]), torch.tensor([[1, *item.target[:-1]]]))[0]
         expected = F.cross_entropy(scores, torch.tensor(item.target), reduction="sum")
-        close(objective.loss(model, objective.prepare([item], CPU)).detach(), expected)
+        close(objective.losses(model, objective.prepare([item], CPU))["translate"].detach(), expected)
 
 
 def test_the_mean_equals_marian_s_loss(tmp_path: Path) -> None:
@@ -65,13 +65,13 @@ def test_the_mean_equals_marian_s_loss(tmp_path: Path) -> None:
             attention_mask=sources.pad(torch.ones_like(prepared.tokens.ids)),
             labels=prepared.shifted.layout.pad(prepared.targets, fill=-100),
         ).loss
-        close(objective.loss(ours, prepared) / prepared.count, expected)
+        close(objective.losses(ours, prepared)["translate"] / prepared.counts["translate"], expected)
 
 
 def test_gradients_reach_every_weight_and_equal_those_of_the_plain_loss() -> None:
     model, objective = our_transformer(output_bias=True), Translation(start_id=1)
     prepared = objective.prepare(ITEMS, CPU)
-    objective.loss(model, prepared).backward()
+    objective.losses(model, prepared)["translate"].backward()
     found = {name: weight.grad for name, weight in model.named_parameters()}
     model.zero_grad()
     scores = objective.scores(model, prepared)

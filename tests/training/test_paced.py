@@ -44,11 +44,11 @@ class Recording:
         return replace(self, at_step=(step, total))
 
     def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
-        return Batch(pack([item.ids for item in items]), torch.zeros(len(items)), 1.0, (0,))
+        return Batch(pack([item.ids for item in items]), torch.zeros(len(items)), {"one": 1.0}, (0,))
 
-    def loss(self, model: OneWeight, prepared: Batch) -> Tensor:
+    def losses(self, model: OneWeight, prepared: Batch) -> dict[str, Tensor]:
         self.seen.append(self.at_step)
-        return model.weight.square()
+        return {"one": model.weight.square()}
 
     def scores(self, model: OneWeight, prepared: Batch) -> Tensor:
         return model.weight

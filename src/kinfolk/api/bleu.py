@@ -53,6 +53,6 @@ def mean_loss(model: Any, items: Sequence[Sample]) -> float:
     objective, total, count = Translation(model.config.start_id, smoothing=0.0), 0.0, 0.0
     for batch in token_batches([len(item) for item in items], LOSS_TOKENS):
         prepared = objective.prepare([items[number] for number in batch], model.device)
-        total += float(objective.loss(model, prepared))
-        count += prepared.count
+        total += float(objective.losses(model, prepared)[objective.head])
+        count += prepared.counts[objective.head]
     return total / max(count, 1.0)

@@ -33,7 +33,7 @@ from kinfolk.files import atomic_folder, atomic_write, write_json
 from kinfolk.machine import trim_memory
 from kinfolk.models.model import Model, weights_hash
 from kinfolk.nn.packed import Tokens
-from kinfolk.objectives.objective import Sample, pack_items
+from kinfolk.objectives.objective import Sample, pack_samples
 
 KINDS = {"float16": "<f2", "float32": "<f4"}
 FORMAT = 1
@@ -127,7 +127,7 @@ def _write(
     ):
         writer = NpyWriter(stream, shape, KINDS[kind])
         for batch in batches:
-            found = model.frozen_layers(pack_items(batch, model.config.segments, model.device), layers)
+            found = model.frozen_layers(pack_samples(batch, model.config.segments, model.device), layers)
             vectors = found.transpose(0, 1).to(getattr(torch, kind))
             if not torch.isfinite(vectors).all():
                 raise InputError(f'the encoder gives numbers too large for {kind}; use kind="float32"')

@@ -18,7 +18,7 @@ from kinfolk.data.batching import token_batches
 from kinfolk.models.model import EncoderConfig, Family, Model
 from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import Tokens
-from kinfolk.objectives.objective import Sample, pack_items
+from kinfolk.objectives.objective import Sample, pack_samples
 
 
 class FeatureModel(Model):
@@ -46,7 +46,7 @@ class FeatureModel(Model):
         rows = np.empty((len(items), readout.output.in_features), dtype=np.float32)
         with torch.inference_mode():
             for batch in token_batches([len(item) for item in items], BATCH_TOKENS):
-                tokens = pack_items([items[number] for number in batch], self.config.segments, self.device)
+                tokens = pack_samples([items[number] for number in batch], self.config.segments, self.device)
                 rows[batch] = readout.vectors(self.hidden_for(name, tokens), tokens.layout).cpu().numpy()
         return rows
 

@@ -46,11 +46,10 @@ USUAL: dict[str, Any] = {
     "max_grad_norm": 1.0,
     "evaluations": 10,
 }
-UNREAD = {"batch_size", "batch_tokens"}
 # One token ends a text and stands before the first one, so that a text is read as training read it.
 ROLES = {**dict.fromkeys(("bos", "cls", "eos", "sep"), "</s>"), "pad": "<pad>", "unk": "<unk>"}
 HELD = 20  # without a dev file, one line in so many at the end of the corpus is held out
-JUDGED_LANES = 16  # while training; the figure at the end is computed in one
+EVAL_STREAMS = 16  # while training; the figure at the end is computed in one
 SIZES = [name.removeprefix("recurrent-lm-") for name in PRESETS]
 Source = str | Path | Sequence[str]
 
@@ -105,8 +104,8 @@ def pretrain(
     vocabulary_kind: str | None = None,
     lowercase: bool | None = None,
     tokenizer: Tokenizer | None = None,
-    lanes: int = 32,
-    length: int = 35,
+    batch_size: int = 32,
+    bptt_length: int = 35,
     column: str | None = None,
     device: str = "auto",
     callbacks: PretrainCallbacks | None = None,
@@ -119,7 +118,7 @@ def pretrain(
     settings that differ from it, as in `{"width": 320, "tied": True}`. `vocabulary_size` is the number of tokens
     (8,000 or as many as the corpus has; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased unless
     `lowercase` says otherwise; a `tokenizer` that was learned before may take their place. The corpus is read in
-    `lanes`, `length` tokens of each in a step, and what a lane remembers is carried to the next. How to train is said
+    `batch_size` streams, `bptt_length` tokens of each in a step, and their state is carried on. How to train is said
     by name, as in `minutes=45, learning_rate=1e-3` (all names: TrainSettings and OptimizerSettings). The same
     call on the same folder goes on where it stopped.
     """
@@ -128,12 +127,12 @@ def pretrain(
     check_choice("size", size, SIZES)
     callbacks = callbacks if callbacks is not None and here.is_main else PretrainCallbacks()
     refuse_two_lengths(training)
-    for name in UNREAD & training.keys():
-        raise InputError(f"{name} has no meaning here: a step reads `length` tokens of each of the `lanes`")
+    if "batch_tokens" in training:
+        raise InputError("batch_tokens has no meaning here: a step reads batch_size times bptt_length tokens")
     settings = TrainSettings().but(**(USUAL | training))
     if here.size > 1:
         raise InputError(
-            "what the lanes of a language model remember goes from step to step; start it without torchrun"
+            "the state of a language model's streams is carried from step to step; start it without torchrun"
         )
     validate_hardware(settings.precision, settings.fsdp, place, here)
     refuse_finished(output)
@@ -148,14 +147,14 @@ def pretrain(
     streams = [token_stream(words, side, config.end_id) for side in (learned, held)]
     model = fresh_lm(config, settings.seed).to(place)
     found = _surveyed(streams, words, kind, sum(weight.numel() for weight in model.parameters()))
-    work = LanguageRun(model, words, streams, ContiguousStreams(streams[0], lanes, length), settings)
+    work = LanguageRun(model, words, streams, ContiguousStreams(streams[0], batch_size, bptt_length), settings)
     callbacks.before(found)
     trained = work.train(output, callbacks.step)
     metrics, notes = {"perplexity": perplexity(model, streams[1])}, list(trained.notes)
     encoder = Encoder(as_encoder(model), words)
 
     def keep() -> list[str]:
-        account = PretrainSummary(output.resolve().name, encoder, str(found), metrics, settings, work.lanes, trained)
+        account = PretrainSummary(output.resolve().name, encoder, str(found), metrics, settings, work.batches, trained)
         told = write_pretrain_report(output, account, notes)
         encoder.save(output / "model", pretrain_card(account))
         Run(output).drop_checkpoints()
@@ -222,7 +221,7 @@ class LanguageRun:
     model: RecurrentLm
     tokenizer: Tokenizer
     streams: Sequence[np.ndarray]  # to learn from, and to be judged by
-    lanes: ContiguousStreams
+    batches: ContiguousStreams
     settings: TrainSettings
 
     def train(self, folder: Path, watch: Callable[[int, Progress], None]) -> Trained:
@@ -232,7 +231,15 @@ class LanguageRun:
             step = partial(watch, self.settings.seed)
             where = "token {:,} of the corpus".format
             trainer = Trainer(
-                self.model, NextToken(), self.lanes, self.settings, run, self.evaluate, step, where, plan=self.lanes
+                self.model,
+                NextToken(),
+                self.batches,
+                self.settings,
+                run,
+                self.evaluate,
+                step,
+                where,
+                plan=self.batches,
             )
             return trainer.complete()
         finally:
@@ -241,13 +248,17 @@ class LanguageRun:
     def evaluate(self, model: RecurrentLm) -> tuple[float, dict[str, float]]:
         """By perplexity: the lower the better."""
         held = self.streams[1]
-        found = perplexity(model, held, lanes=max(1, min(JUDGED_LANES, len(held) // 2)))
+        found = perplexity(model, held, batch_size=max(1, min(EVAL_STREAMS, len(held) // 2)))
         return -found, {"perplexity": found}
 
     def description(self) -> dict[str, Any]:
         """All that the weights depend on: a run goes on only if this is the same."""
         return {
-            "task": {"kind": "next_token", "lanes": self.lanes.lanes, "length": self.lanes.length},
+            "task": {
+                "kind": "next_token",
+                "batch_size": self.batches.batch_size,
+                "bptt_length": self.batches.bptt_length,
+            },
             "settings": self.settings.described(),
             "config": dataclasses.asdict(self.model.config),
             "tokenizer": content_hash(self.tokenizer.to_json()),

@@ -32,7 +32,7 @@ class PretrainSummary:
     corpus: str
     metrics: Mapping[str, float]
     settings: TrainSettings
-    lanes: ContiguousStreams
+    batches: ContiguousStreams
     trained: Trained
 
 
@@ -55,7 +55,7 @@ def write_pretrain_report(folder: Path, account: PretrainSummary, notes: Sequenc
 def _metrics_told(account: PretrainSummary) -> str:
     explained = (
         "Perplexity of the dev text: exp of the mean -log p of a token, the ends of lines included; each token is "
-        "scored once, given all before it. The model is that of the best evaluation on the way (in several lanes, so "
+        "scored once, given all before it. The model is that of the best evaluation on the way (in several streams, so "
         "those figures are a little higher): the number is slightly too good."
     )
     return f"{table(('on the dev text', 'value'), list(account.metrics.items()))}\n\n{explained}"
@@ -63,7 +63,7 @@ def _metrics_told(account: PretrainSummary) -> str:
 
 def _training_told(account: PretrainSummary) -> str:
     shape = config_sizes(account.encoder.model.config)
-    batch = {"batch": f"{account.lanes.lanes:,} lanes, {account.lanes.length:,} tokens of each"}
+    batch = {"batch": f"{account.batches.batch_size:,} streams, {account.batches.bptt_length:,} tokens of each"}
     settings = {name: told for name, told in settings_told(account.settings).items() if not name.startswith("batch")}
     rows: list[tuple[str, object]] = [
         ("model", f"{shape.layers} layers, width {shape.width:,}, {shape.vocabulary:,} tokens"),

@@ -97,7 +97,7 @@ def train_translator(
     label_smoothing: float = 0.1,
     scheduled_sampling: float = 0.0,
     sampling_schedule: str = "linear",
-    sampling_way: str = "passes",
+    sampling_mode: str = "two-pass",
     max_bad_rows: int = 0,
     device: str = "auto",
     callbacks: TranslatorCallbacks | None = None,
@@ -116,7 +116,7 @@ def train_translator(
     its own, or the model, with a tokenizer for both sides.
     With `scheduled_sampling` the model reads its own guesses instead of the true target while it learns: at most with
     that chance, which rises by `sampling_schedule` (linear, sigmoid, constant). They are guessed in a pass of their own
-    that reads the truth (`sampling_way="passes"`) or, by recurrent models, token by token ("steps"): there 1 and
+    that reads the truth (`sampling_mode="two-pass"`) or, by recurrent models, token by token ("step-wise"): there 1 and
     constant is free running.
     How to train is named, as in `minutes=45, learning_rate=5e-4` (all names: TrainSettings and OptimizerSettings).
     The same call on the same folder goes on where it stopped.
@@ -128,12 +128,12 @@ def train_translator(
     refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     validate_hardware(settings.precision, settings.fsdp, place, here)
-    sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_way)
+    sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_mode)
     check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     refuse_finished(output)
     family, preset = _preset(kind, size)
-    if sampling.way == "steps" and not hasattr(family.body, "advance"):
-        raise InputError(f'sampling_way="steps" is for recurrent models; a {family.title} is trained with "passes"')
+    if sampling.mode == "step-wise" and not hasattr(family.body, "advance"):
+        raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
     start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
     _check_words(tokenizer, start, (vocabulary_size, vocabulary_kind, joint))
     train = _training_source(pairs, source, target)

@@ -69,7 +69,7 @@ class TranslationRun:
 
     @property
     def objective(self) -> Translation:
-        if self.sampling.most == 0:
+        if self.sampling.maximum == 0:
             return Translation(self.config.start_id, self.smoothing)
         return ScheduledTranslation(self.config.start_id, self.smoothing, sampling=self.sampling)
 

@@ -100,8 +100,8 @@ def _training_told(account: TranslatorSummary) -> str:
 def _manner_told(account: TranslatorSummary) -> dict[str, str]:
     """What the decoder read while it learned, and where it began, if either was not as usual."""
     plan = account.sampling
-    sampled = f"at most {plan.most:g}, {plan.schedule}, in {plan.way}"
-    told = {"own guesses read": sampled} if plan.most else {}
+    sampled = f"at most {plan.maximum:g}, {plan.schedule}, {plan.mode}"
+    told = {"scheduled sampling": sampled} if plan.maximum else {}
     return told if account.start is None else told | {"decoder begun as": account.start.name}
 
 

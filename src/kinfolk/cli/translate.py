@@ -33,7 +33,6 @@ from kinfolk.cli.output import log_line, print_json, print_table, visible, worki
 from kinfolk.cli.training import PRETRAINED_ONLY, run_training, show_result, training_options
 from kinfolk.errors import check_choice
 
-SAMPLING_MODES = {"two-pass": "passes", "step-wise": "steps"}
 EARLY_STOPPING = {"never": "exact", "false": "present", "true": "full"}
 
 
@@ -118,7 +117,7 @@ def train_translator(
         label_smoothing=label_smoothing,
         scheduled_sampling=scheduled_sampling,
         sampling_schedule=sampling_schedule,
-        sampling_way=SAMPLING_MODES[check_choice("sampling_mode", sampling_mode, SAMPLING_MODES)],
+        sampling_mode=sampling_mode,
         max_bad_rows=max_bad_rows,
         device=device,
         **training,

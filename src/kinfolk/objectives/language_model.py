@@ -1,12 +1,11 @@
-"""Next-token prediction over one long stream of tokens, in lanes whose state is carried from batch to batch.
+"""Next-token prediction over one long stream of tokens: contiguous streams, truncated backpropagation through time.
 
-    stream     t0 t1 t2 t3 t4 t5 t6 t7 t8         two lanes, three tokens a batch:
-    lane 0     t0 t1 t2 | t3                      batch 0 reads t0 t1 t2 and t4 t5 t6, and is asked for the tokens
-    lane 1     t4 t5 t6 | t7                      after each; batch 1 goes on where both lanes stopped
+    tokens      t0 t1 t2 t3 t4 t5 t6 t7 t8         batch_size 2, bptt_length 3:
+    stream 0    t0 t1 t2 | t3                      batch 0 reads t0 t1 t2 and t4 t5 t6, with the tokens after each
+    stream 1    t4 t5 t6 | t7                      as targets; batch 1 continues both streams
 
-Every token but the first is asked for once per epoch. What a lane's recurrence remembers at the end of a batch is where
-its next one begins; gradients stop there (truncated backpropagation). At the beginning of an epoch it remembers
-nothing.
+Every token but the first is a target once per epoch. The state of a stream at the end of a batch is where its next
+batch begins; gradients stop there. At the beginning of an epoch the state is empty.
 """
 
 from __future__ import annotations
@@ -24,71 +23,70 @@ from kinfolk.errors import InputError, check_int
 from kinfolk.nn.losses import chunked_cross_entropy
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.recurrent import CellState
-from kinfolk.objectives.objective import Batch, Sample
+from kinfolk.objectives.objective import Batch, Sample, example_rows
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSample(Sample):
-    """A stretch of one lane: `target` are the tokens after each of `ids`; `opens`: nothing of the lane came before."""
+    """A stretch of one stream: `target` has the token after each of `ids`; `opens`: it begins the stream."""
 
     opens: bool
 
 
 class ContiguousStreams(Sequence[StreamSample]):
-    """A stream as items, and the plan of which step sees which: all lanes at once, in the order of the stream.
+    """A text cut into `batch_size` streams, and the order of its batches: `bptt_length` tokens of every stream.
 
-    They differ by at most one token, so nothing is cut off; in the last batch of an epoch one may be empty.
+    Streams differ by at most one token, so nothing is dropped; in the last batch of an epoch one may be empty.
     """
 
-    def __init__(self, stream: Sequence[int] | np.ndarray, lanes: int, length: int):
-        self.stream, self.lanes, self.length = stream, lanes, length
-        asked = len(stream) - 1
-        check_int("length", length)
-        if asked < check_int("lanes", lanes):
+    def __init__(self, stream: Sequence[int] | np.ndarray, batch_size: int, bptt_length: int):
+        self.stream, self.batch_size, self.bptt_length = stream, batch_size, bptt_length
+        targets = len(stream) - 1
+        check_int("bptt_length", bptt_length)
+        if targets < check_int("batch_size", batch_size):
             raise InputError(
-                f"{len(stream):,} tokens cannot be read in {lanes:,} lanes of {length:,} tokens a step; "
-                "bring more text or ask for fewer lanes"
+                f"{len(stream):,} tokens are too few for batch_size {batch_size:,}; bring more text or a smaller batch"
             )
-        each, longer = divmod(asked, lanes)
-        self._starts = [lane * each + min(lane, longer) for lane in range(lanes + 1)]
-        self.batches = math.ceil((each + (longer > 0)) / length)  # of an epoch
+        each, longer = divmod(targets, batch_size)
+        self._starts = [index * each + min(index, longer) for index in range(batch_size + 1)]
+        self.batches = math.ceil((each + (longer > 0)) / bptt_length)  # of an epoch
 
     def __len__(self) -> int:
-        return self.batches * self.lanes
+        return self.batches * self.batch_size
 
     @overload
-    def __getitem__(self, number: int) -> StreamSample: ...
+    def __getitem__(self, index: int) -> StreamSample: ...
     @overload
-    def __getitem__(self, number: slice) -> list[StreamSample]: ...
-    def __getitem__(self, number: int | slice) -> StreamSample | list[StreamSample]:
-        if isinstance(number, slice):
-            return [self[place] for place in range(*number.indices(len(self)))]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        batch, lane = divmod(number, self.lanes)
-        end = self._starts[lane + 1]
-        first = min(self._starts[lane] + batch * self.length, end)
-        last = min(first + self.length, end)
+    def __getitem__(self, index: slice) -> list[StreamSample]: ...
+    def __getitem__(self, index: int | slice) -> StreamSample | list[StreamSample]:
+        if isinstance(index, slice):
+            return [self[inner] for inner in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        batch, stream = divmod(index, self.batch_size)
+        end = self._starts[stream + 1]
+        first = min(self._starts[stream] + batch * self.bptt_length, end)
+        last = min(first + self.bptt_length, end)
         ids, targets = ([int(token) for token in self.stream[first + shift : last + shift]] for shift in (0, 1))
         return StreamSample(ids, [], targets, first, batch == 0)
 
     def locate(self, step: int) -> tuple[int, int]:
-        """(epoch, number of the batch in it) of a step."""
+        """(epoch, index of the batch in it)."""
         return divmod(step, self.batches)
 
     def batch(self, step: int) -> list[int]:
-        """Numbers of the items of one step."""
-        first = self.locate(step)[1] * self.lanes
-        return list(range(first, first + self.lanes))
+        """Indices of the samples of a batch."""
+        first = self.locate(step)[1] * self.batch_size
+        return list(range(first, first + self.batch_size))
 
     def steps(self, epochs: float) -> int:
-        """How many steps so many epochs have."""
+        """The number of batches in some epochs."""
         return round(epochs * self.batches)
 
 
 @dataclass(frozen=True)
 class StreamBatch(Batch):
-    """A batch of lanes; `opens`: its state is not taken from the batch before."""
+    """The same stretch of every stream; `opens`: the state of the batch before is not used."""
 
     opens: bool
 
@@ -113,50 +111,46 @@ class LanguageModel(Protocol):
 
 @dataclass(frozen=True)
 class NextToken:
-    """-log p of each token, given all tokens of its lane before it."""
+    """-log p of each token, given all tokens of its stream before it."""
 
     head: str = "next_token"
 
-    def prepare(self, items: Sequence[Sample], device: torch.device) -> StreamBatch:
-        """Pack the lanes of one batch. All of them are at the same place."""
-        targets = torch.tensor([token for item in items for token in item.target], dtype=torch.long, device=device)
-        opens = {item.opens for item in items if isinstance(item, StreamSample)}
-        assert len(opens) == 1, "lanes move together"
-        return StreamBatch(
-            pack([item.ids for item in items], device=device),
-            targets,
-            float(len(targets)),
-            tuple(item.example for item in items),
-            opens.pop(),
-        )
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> StreamBatch:
+        """Pack one stretch of all streams."""
+        targets = torch.tensor([token for sample in samples for token in sample.target], dtype=torch.long)
+        opens = {sample.opens for sample in samples if isinstance(sample, StreamSample)}
+        assert len(opens) == 1, "streams move together"
+        tokens = pack([sample.ids for sample in samples], device=device)
+        counts = {self.head: float(len(targets))}
+        return StreamBatch(tokens, targets.to(device), counts, example_rows(samples), opens.pop())
 
-    def carry(self, model: LanguageModel, prepared: Batch, state: CellState | None) -> tuple[Tensor, CellState]:
-        """The sum of the losses, and the state to go on from, without its history."""
-        assert isinstance(prepared, StreamBatch)
-        hidden, after = model(prepared.tokens, None if prepared.opens else state)
-        total = chunked_cross_entropy(hidden, model.output_table, model.output_bias, prepared.targets)
-        return total, tuple(piece.detach() for piece in after)
+    def carry(self, model: LanguageModel, batch: Batch, state: CellState | None) -> tuple[dict[str, Tensor], CellState]:
+        """The sum of the losses, and the detached state for the next batch."""
+        assert isinstance(batch, StreamBatch)
+        hidden, after = model(batch.tokens, None if batch.opens else state)
+        total = chunked_cross_entropy(hidden, model.output_table, model.output_bias, batch.targets)
+        return {self.head: total}, tuple(piece.detach() for piece in after)
 
-    def loss(self, model: LanguageModel, prepared: Batch) -> Tensor:
-        """Of lanes that begin here."""
-        return self.carry(model, prepared, None)[0]
+    def losses(self, model: LanguageModel, batch: Batch) -> dict[str, Tensor]:
+        """Of streams that begin here."""
+        return self.carry(model, batch, None)[0]
 
-    def scores(self, model: LanguageModel, prepared: Batch) -> Tensor:
+    def scores(self, model: LanguageModel, batch: Batch) -> Tensor:
         """(tokens, vocabulary): all of them, so for small batches only."""
-        return model.scores(model(prepared.tokens)[0])
+        return model.scores(model(batch.tokens)[0])
 
 
 @torch.no_grad()
-def perplexity(model: Any, stream: Sequence[int] | np.ndarray, length: int = 512, lanes: int = 1) -> float:
+def perplexity(model: Any, stream: Sequence[int] | np.ndarray, bptt_length: int = 512, batch_size: int = 1) -> float:
     """exp of the mean -log p of each token of a stream but the first, each scored once, given all tokens before it.
 
-    `length` tokens are computed at a time, which changes nothing but the memory that it takes. Several lanes are faster
-    and a little worse: each begins with nothing remembered.
+    `bptt_length` changes only the memory it takes. A larger batch is faster and a little worse: each of its streams
+    begins with an empty state.
     """
-    plan, objective, total = ContiguousStreams(stream, lanes, length), NextToken(), 0.0
+    streams, objective, total = ContiguousStreams(stream, batch_size, bptt_length), NextToken(), 0.0
     state: CellState | None = None
-    for step in range(plan.batches):
-        prepared = objective.prepare([plan[number] for number in plan.batch(step)], model.device)
-        loss, state = objective.carry(model, prepared, state)
-        total += float(loss)
+    for step in range(streams.batches):
+        batch = objective.prepare([streams[index] for index in streams.batch(step)], model.device)
+        losses, state = objective.carry(model, batch, state)
+        total += float(losses[objective.head])
     return float(torch.tensor(total / (len(stream) - 1), dtype=torch.float64).exp())

@@ -1,12 +1,14 @@
-"""What an objective is: items in, a loss out, as a sum and a count.
+"""What an objective is: samples in, losses out, each by its name, as a sum and a count.
 
-Sums add, means do not: the mean is taken once, over all batches that make up a step. So a step of one batch of 32 and
-a step of 32 batches of one have the same gradient.
+Sums add, means do not: each mean is taken once, over all batches that make up a step (and all processes), and the means
+are added with their weights. So a step of one batch of 32 and a step of 32 batches of one have the same gradient.
+
+    loss = sum over names of  weight[name] * (sum of losses[name] / sum of counts[name])
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -31,11 +33,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch as the loss takes it; `count` is what its sum will be divided by."""
+    """Packed samples; `counts` has, for each loss by its name, what its sum will be divided by (0: no target here)."""
 
     tokens: Tokens
     targets: Tensor
-    count: float
+    counts: Mapping[str, float]
     examples: tuple[int, ...]
 
 
@@ -43,24 +45,37 @@ class Scorer(Protocol):
     """What a loss needs of a model. (Models stand below: a model's file may name its objectives.)"""
 
     def judge(self, name: str, tokens: Tokens) -> Tensor:
-        """What the head `name` says of a batch."""
+        """The scores of the head `name` for a batch."""
 
 
-class Objective(Protocol):
-    """Turns items into batches and batches into losses."""
+class TrainingObjective(Protocol):
+    """What the trainer needs: samples to batches, batches to losses."""
+
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> Batch:
+        """Pack samples and their targets."""
+
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        """The sum of each loss, a scalar; the names are those of `batch.counts`."""
+
+
+class Objective(TrainingObjective, Protocol):
+    """An objective with one head, whose scores a task evaluates and predicts from."""
 
     @property
     def head(self) -> str:
-        """Name of the head that it trains."""
+        """Name of the head, and of its loss."""
 
-    def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
-        """Pack items and their targets."""
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        """The scores of the head."""
 
-    def loss(self, model: Any, prepared: Batch) -> Tensor:
-        """The sum of the losses, a scalar, of a model that has what the objective needs."""
 
-    def scores(self, model: Any, prepared: Batch) -> Tensor:
-        """What the head says, for evaluation and prediction."""
+@runtime_checkable
+class Weighted(Protocol):
+    """An objective whose losses count unequally; a loss without a weight counts once."""
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """By name."""
 
 
 @runtime_checkable
@@ -73,12 +88,17 @@ class Scheduled(Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """An objective whose batches go on where the batch before them ended."""
+    """An objective whose batches continue the batches before them."""
 
-    def carry(self, model: Any, prepared: Batch, state: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """The sum of the losses, and the state to go on from, without its history; None is the first state."""
+    def carry(self, model: Any, batch: Batch, state: Any) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+        """As `losses`, and the detached state for the next batch; None is the first state."""
 
 
-def pack_items(items: Sequence[Sample], kinds: int, device: torch.device) -> Tokens:
-    """Items as one packed batch, for a model with so many kinds of segments."""
-    return pack_for(kinds, [item.ids for item in items], [item.segments for item in items], device)
+def pack_samples(samples: Sequence[Sample], segments: int, device: torch.device) -> Tokens:
+    """Samples as one packed batch, for a model with this number of segment types."""
+    return pack_for(segments, [sample.ids for sample in samples], [sample.segments for sample in samples], device)
+
+
+def example_rows(samples: Sequence[Sample]) -> tuple[int, ...]:
+    """The row that each sample came from."""
+    return tuple(sample.example for sample in samples)

@@ -1,154 +1,241 @@
-"""The losses of fine-tuning: whole texts (classes, labels, numbers) and tokens (tags, answers).
+"""The losses of fine-tuning, each with one head whose name is the name of the loss.
 
 Classify     -w_y log softmax(s)_y               one class of many, classes may be weighted
 MultiLabel   binary cross-entropy per label      any number of labels
 Regress      (s - y)^2
-Tag          -w_y log softmax(s)_y               at the first piece of each word (crf_tag.py: whole paths)
+Tag          -w_y log softmax(s)_y               at the first piece of each word
+CrfTag       -log p(tags of the sentence)        p from a linear-chain random field (nn/crf.py)
 Span         -(log p_start + log p_end) / 2      where the answer lies; (0, 0) when there is none
+Choose       -log softmax(s)_y                   over the options of each example, however many there are
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.objectives.objective import Batch, Sample, Scorer, pack_items
+from kinfolk.nn.packed import Layout, pack_for
+from kinfolk.objectives.objective import Batch, Sample, Scorer, example_rows, pack_samples
 
 IGNORED = -100  # a token without a tag: a special token, or a further piece of a word
 
 
 @dataclass(frozen=True)
-class Task:
-    """A head, and how many kinds of segments its model has."""
+class Supervised:
+    """A head, and how many segment types its model has; subclasses give the sum of the losses."""
 
     segments: int
     head: str = "classify"
 
-    def scores(self, model: Scorer, prepared: Batch) -> Tensor:
-        """What the head says."""
-        return model.judge(self.head, prepared.tokens)
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> Batch:
+        """Pack samples; targets are counted before they go to the device."""
+        targets = self.targets(samples)
+        tokens = pack_samples(samples, self.segments, device)
+        return Batch(tokens, targets.to(device), {self.head: self.count(targets)}, example_rows(samples))
 
-
-@dataclass(frozen=True)
-class TextTask(Task):
-    """Scores for whole texts, (texts, labels); subclasses say what is lost."""
-
-    def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
-        targets = self.targets(items).to(device)
-        rows = tuple(item.example for item in items)
-        return Batch(pack_items(items, self.segments, device), targets, self.count(targets), rows)
-
-    def targets(self, items: Sequence[Sample]) -> Tensor:
-        """(texts,): the number of each text's class."""
-        return torch.tensor([item.target for item in items])
+    def targets(self, samples: Sequence[Sample]) -> Tensor:
+        """All targets of a batch."""
+        return torch.tensor([sample.target for sample in samples])
 
     def count(self, targets: Tensor) -> float:
+        """What the sum of the losses is divided by."""
         return float(len(targets))
 
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        """The one loss, by the name of the head."""
+        return {self.head: self.loss(model, batch)}
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """The sum of the losses, a scalar."""
+        raise NotImplementedError
+
+    def scores(self, model: Scorer, batch: Batch) -> Tensor:
+        """The scores of the head."""
+        return model.judge(self.head, batch.tokens)
+
 
 @dataclass(frozen=True)
-class Classify(TextTask):
-    """One class of many. With weights the mean is taken over weights, not texts, as scikit-learn does."""
+class Classify(Supervised):
+    """One class of many: targets (texts,). With weights the mean is over weights, not texts, as in scikit-learn."""
 
-    weights: tuple[float, ...] | None = None
-
-    def loss(self, model: Scorer, prepared: Batch) -> Tensor:
-        weight = None if self.weights is None else torch.tensor(self.weights, device=prepared.targets.device)
-        scores = self.scores(model, prepared)
-        weight = weight if weight is None else weight.to(scores.dtype)
-        return F.cross_entropy(scores, prepared.targets, weight, reduction="sum")
+    class_weights: tuple[float, ...] | None = None
 
     def count(self, targets: Tensor) -> float:
-        if self.weights is None:
-            return float(len(targets))
-        return float(sum(self.weights[number] for number in targets.tolist()))
+        return _weight_sum(targets, self.class_weights)
+
+    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+        scores = self.scores(model, batch)
+        return F.cross_entropy(scores, batch.targets, _like(scores, self.class_weights), reduction="sum")
 
 
 @dataclass(frozen=True)
-class MultiLabel(TextTask):
-    """Any number of labels: targets are lists of label numbers. The mean is over texts and labels.
+class MultiLabel(Supervised):
+    """Any number of labels: a sample's target lists label ids. The mean is over texts and labels.
 
-    `weights` say how many times as much as its no the yes of each label counts.
+    `class_weights` say how much more a positive counts than a negative, for each label.
     """
 
     labels: int = 0
-    weights: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | None = None
 
-    def targets(self, items: Sequence[Sample]) -> Tensor:
-        table = torch.zeros(len(items), self.labels)
-        for row, item in enumerate(items):
-            table[row, item.target] = 1.0
+    def targets(self, samples: Sequence[Sample]) -> Tensor:
+        table = torch.zeros(len(samples), self.labels)
+        for row, sample in enumerate(samples):
+            table[row, sample.target] = 1.0
         return table
 
     def count(self, targets: Tensor) -> float:
         return float(targets.numel())
 
-    def loss(self, model: Scorer, prepared: Batch) -> Tensor:
-        scores = self.scores(model, prepared)
-        targets, weight = prepared.targets.to(scores.dtype), None
-        if self.weights is not None:
-            weight = torch.tensor(self.weights, dtype=scores.dtype, device=scores.device)
-        return F.binary_cross_entropy_with_logits(scores, targets, reduction="sum", pos_weight=weight)
+    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+        scores = self.scores(model, batch)
+        weight = _like(scores, self.class_weights)
+        return F.binary_cross_entropy_with_logits(
+            scores, batch.targets.to(scores.dtype), reduction="sum", pos_weight=weight
+        )
 
 
 @dataclass(frozen=True)
-class Regress(TextTask):
+class Regress(Supervised):
     """A number per text."""
 
-    def targets(self, items: Sequence[Sample]) -> Tensor:
-        return torch.tensor([float(item.target) for item in items], dtype=torch.float64)
+    def targets(self, samples: Sequence[Sample]) -> Tensor:
+        return torch.tensor([float(sample.target) for sample in samples], dtype=torch.float64)
 
-    def loss(self, model: Scorer, prepared: Batch) -> Tensor:
-        scores = self.scores(model, prepared).squeeze(1)
-        return F.mse_loss(scores, prepared.targets.to(scores.dtype), reduction="sum")
-
-
-@dataclass(frozen=True)
-class WordTask(Task):
-    """A tag for the first piece of each word: an item's target lists one tag number, or IGNORED, per token."""
-
-    def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
-        targets = torch.tensor([number for item in items for number in item.target])
-        rows = tuple(item.example for item in items)
-        count = self.count(targets[targets != IGNORED])
-        return Batch(pack_items(items, self.segments, device), targets.to(device), count, rows)
-
-    def count(self, tags: Tensor) -> float:
-        return float(len(tags))
+    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+        scores = self.scores(model, batch).squeeze(1)
+        return F.mse_loss(scores, batch.targets.to(scores.dtype), reduction="sum")
 
 
 @dataclass(frozen=True)
-class Tag(WordTask):
-    """Each word for itself. With weights the mean is taken over weights, not words."""
+class Tag(Supervised):
+    """A tag for the first piece of each word: a sample's target has one tag id, or IGNORED, per token.
+
+    With weights the mean is over weights, not words.
+    """
 
     head: str = "tag"
-    weights: tuple[float, ...] | None = None
+    class_weights: tuple[float, ...] | None = None
 
-    def count(self, tags: Tensor) -> float:
-        return super().count(tags) if self.weights is None else sum(self.weights[number] for number in tags.tolist())
+    def targets(self, samples: Sequence[Sample]) -> Tensor:
+        return torch.tensor([tag for sample in samples for tag in sample.target])
 
-    def loss(self, model: Scorer, prepared: Batch) -> Tensor:
-        scores = self.scores(model, prepared)
-        weight = None if self.weights is None else torch.tensor(self.weights, device=scores.device, dtype=scores.dtype)
-        return F.cross_entropy(scores, prepared.targets, weight, ignore_index=IGNORED, reduction="sum")
+    def count(self, targets: Tensor) -> float:
+        return _weight_sum(targets[targets != IGNORED], self.class_weights)
+
+    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+        scores = self.scores(model, batch)
+        weight = _like(scores, self.class_weights)
+        return F.cross_entropy(scores, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
 
 
 @dataclass(frozen=True)
-class Span(Task):
-    """Where an answer starts and ends: an item's target is (start, end) in its own tokens."""
+class CrfTag(Tag):
+    """Tags as paths: the chain links the first pieces of words; tokens without a tag are not part of it."""
+
+    head: str = "tag_crf"
+
+    def loss(self, model: Any, batch: Batch) -> Tensor:
+        """Of a model whose head has a `crf`; the mean is over words."""
+        layout, tagged = batch.tokens.layout, batch.targets != IGNORED
+        emissions, tags = self.scores(model, batch)[tagged], batch.targets[tagged]
+        words = torch.bincount(layout.owners[tagged], minlength=layout.sequences).tolist()
+        chains = Layout(tuple(count for count in words if count), layout.device)
+        if not chains.sequences:
+            return emissions.sum()
+        crf = model.heads[self.head].crf
+        total: Tensor = (crf.log_partition(emissions, chains) - crf.score(emissions, tags, chains)).sum()
+        return total
+
+
+@dataclass(frozen=True)
+class Span(Supervised):
+    """Where an answer starts and ends: a sample's target is (start, end) in its own tokens."""
 
     head: str = "span"
 
-    def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
-        targets = torch.tensor([item.target for item in items])
-        rows = tuple(item.example for item in items)
-        return Batch(pack_items(items, self.segments, device), targets.to(device), float(len(items)), rows)
+    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+        # Each sequence has its own softmax over its own tokens: padding has probability zero.
+        scores = batch.tokens.layout.pad(self.scores(model, batch), fill=float("-inf"))
+        return F.cross_entropy(scores, batch.targets, reduction="sum") / 2  # (sequences, longest, 2): (sequences, 2)
 
-    def loss(self, model: Scorer, prepared: Batch) -> Tensor:
-        # Each sequence has its own softmax over its own tokens: holes of the rectangle have probability zero.
-        scores = prepared.tokens.layout.pad(self.scores(model, prepared), fill=float("-inf"))
-        return F.cross_entropy(scores, prepared.targets, reduction="sum") / 2  # (sequences, longest, 2): (sequences, 2)
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of an example as one sample: for each sequence its length, its option and its share in the score.
+
+    The options must meet in one batch, so a sample holds all of them, one after the other. An option that is too long
+    for the model is there several times, as windows, and its score is their weighted mean.
+    """
+
+    lengths: tuple[int, ...]
+    options: tuple[int, ...]
+    shares: tuple[float, ...]  # those of one option sum to 1
+    answer: int  # index of the right option
+
+    @property
+    def count(self) -> int:
+        """The number of options."""
+        return self.options[-1] + 1
+
+
+@dataclass(frozen=True)
+class ChoiceBatch(Batch):
+    """Sequences with the option (counted through the batch) that each belongs to; `choices` has a row per option."""
+
+    options: Tensor
+    shares: Tensor
+    choices: Layout
+
+
+@dataclass(frozen=True)
+class Choose(Supervised):
+    """One of several options, each scored by a head with one output; a sample's target is its `Options`."""
+
+    head: str = "choose"
+
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> ChoiceBatch:
+        targets: list[Options] = [sample.target for sample in samples]
+        choices = Layout(tuple(target.count for target in targets), device)
+        ids = [part for sample in samples for part in _split(sample.ids, sample.target.lengths)]
+        segments = [part for sample in samples for part in _split(sample.segments, sample.target.lengths)]
+        starts = zip(targets, choices.starts, strict=True)
+        return ChoiceBatch(
+            pack_for(self.segments, ids, segments, device),
+            torch.tensor([target.answer for target in targets], device=device),
+            {self.head: float(len(samples))},
+            example_rows(samples),
+            torch.tensor([start + option for target, start in starts for option in target.options], device=device),
+            torch.tensor([share for target in targets for share in target.shares], device=device),
+            choices,
+        )
+
+    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+        assert isinstance(batch, ChoiceBatch)
+        scores = batch.choices.pad(self.scores(model, batch), fill=float("-inf"))  # (examples, largest option count)
+        return F.cross_entropy(scores, batch.targets, reduction="sum")
+
+    def scores(self, model: Scorer, batch: Batch) -> Tensor:
+        """(options of all examples,)."""
+        assert isinstance(batch, ChoiceBatch)
+        scores = super().scores(model, batch).squeeze(1)  # (sequences,)
+        total = scores.new_zeros(batch.choices.tokens)
+        return total.index_add(0, batch.options, scores * batch.shares.to(scores.dtype))
+
+
+def _weight_sum(targets: Tensor, weights: tuple[float, ...] | None) -> float:
+    return float(len(targets) if weights is None else sum(weights[label] for label in targets.tolist()))
+
+
+def _like(scores: Tensor, weights: tuple[float, ...] | None) -> Tensor | None:
+    return None if weights is None else torch.tensor(weights, dtype=scores.dtype, device=scores.device)
+
+
+def _split(row: list[int], lengths: Sequence[int]) -> list[list[int]]:
+    return [row[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)]

@@ -2,10 +2,10 @@
 
     loss = sum over target tokens of  (1 - e) (-log p_y) + e mean over v of (-log p_v)
 
-Teacher forcing: the model reads the target shifted right behind the start token, so the vector at place t tells of
+Teacher forcing: the model reads the target shifted right behind the start token, so the vector at position t predicts
 token t. Label smoothing e is 0.1 in Vaswani et al. 2017, section 5.4 (nn/losses.py has the computation).
 
-    target       the  cat  end              what is asked for
+    target       the  cat  end              what is predicted
     shifted      start the cat              what the decoder reads
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kinfolk.nn.losses import chunked_cross_entropy
 from kinfolk.nn.packed import Tokens, pack
-from kinfolk.objectives.objective import Batch, Sample
+from kinfolk.objectives.objective import Batch, Sample, example_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def pair_sample(source: list[int], target: list[int], example: int) -> PairSampl
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
-    """`tokens` are the sources, `targets` what is asked for (m,), and `shifted` what the decoder reads."""
+    """`tokens` are the sources, `targets` what is predicted (m,), and `shifted` what the decoder reads."""
 
     shifted: Tokens
 
@@ -69,26 +69,32 @@ class Translation:
     smoothing: float = 0.1
     head: str = "translate"
 
-    def prepare(self, items: Sequence[Sample], device: torch.device) -> PairBatch:
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> PairBatch:
         """Pack both sides. Every target has at least its end token."""
-        asked = pack([item.target for item in items], device=device)
-        assert min(asked.layout.lengths, default=1) > 0, "a target ends with its end token"
-        before = asked.ids.roll(1)
-        before[torch.tensor(asked.layout.starts, dtype=torch.long, device=device)] = self.start_id
+        targets = pack([sample.target for sample in samples], device=device)
+        assert min(targets.layout.lengths, default=1) > 0, "a target ends with its end token"
+        shifted = targets.ids.roll(1)
+        shifted[torch.tensor(targets.layout.starts, dtype=torch.long, device=device)] = self.start_id
         return PairBatch(
-            pack([item.ids for item in items], device=device),
-            asked.ids,
-            float(asked.layout.tokens),
-            tuple(item.example for item in items),
-            Tokens(before, asked.layout),
+            pack([sample.ids for sample in samples], device=device),
+            targets.ids,
+            {self.head: float(targets.layout.tokens)},
+            example_rows(samples),
+            Tokens(shifted, targets.layout),
         )
 
-    def loss(self, model: PairModel, prepared: Batch) -> Tensor:
-        assert isinstance(prepared, PairBatch)
-        hidden = model(prepared.tokens, prepared.shifted)
-        return chunked_cross_entropy(hidden, model.output_table, model.output_bias, prepared.targets, self.smoothing)
+    def losses(self, model: PairModel, batch: Batch) -> dict[str, Tensor]:
+        """Of the whole batch; subclasses may have the decoder read something else than the true target."""
+        assert isinstance(batch, PairBatch)
+        hidden = self.hidden(model, batch)
+        table, bias = model.output_table, model.output_bias
+        return {self.head: chunked_cross_entropy(hidden, table, bias, batch.targets, self.smoothing)}
 
-    def scores(self, model: PairModel, prepared: Batch) -> Tensor:
+    def hidden(self, model: PairModel, batch: PairBatch) -> Tensor:
+        """A vector for each target token: (m, width)."""
+        return model(batch.tokens, batch.shifted)
+
+    def scores(self, model: PairModel, batch: Batch) -> Tensor:
         """(target tokens, vocabulary): all of them, so for small batches only."""
-        assert isinstance(prepared, PairBatch)
-        return model.scores(model(prepared.tokens, prepared.shifted))
+        assert isinstance(batch, PairBatch)
+        return model.scores(model(batch.tokens, batch.shifted))

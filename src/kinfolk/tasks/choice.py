@@ -14,8 +14,8 @@ import numpy as np
 
 from kinfolk.data.examples import Choice
 from kinfolk.models.model import Model
-from kinfolk.objectives.multiple_choice import ChoiceBatch, Choose, Options
 from kinfolk.objectives.objective import Objective, Sample
+from kinfolk.objectives.supervised import ChoiceBatch, Choose, Options
 from kinfolk.tasks.scoring import scored_batches
 from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_tables
 from kinfolk.tasks.windows import CutCount, Piece, pieces

@@ -19,9 +19,8 @@ from kinfolk.data.tagging import OUTSIDE, has_spans
 from kinfolk.errors import InputError, shorten_list
 from kinfolk.models.model import Model
 from kinfolk.nn.packed import Layout
-from kinfolk.objectives.crf_tag import CrfTag
 from kinfolk.objectives.objective import Objective, Sample
-from kinfolk.objectives.supervised import IGNORED, Tag
+from kinfolk.objectives.supervised import IGNORED, CrfTag, Tag
 from kinfolk.tasks.tagged import Tagged
 from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_names, label_tables
 from kinfolk.tasks.text import SHOWN_MISTAKES, class_weight_list, even_classes
@@ -88,7 +87,7 @@ class TagTask:
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
         segments = model.config.segments
-        return CrfTag(segments) if self.crf else Tag(segments, weights=self.weights)
+        return CrfTag(segments) if self.crf else Tag(segments, class_weights=self.weights)
 
     def read(
         self,

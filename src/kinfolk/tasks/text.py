@@ -112,8 +112,8 @@ class TextTask:
         if self.kind == "regress":
             return Regress(segments)
         if self.kind == "multilabel":
-            return MultiLabel(segments, labels=len(self.labels), weights=self.weights)
-        return Classify(segments, weights=self.weights)
+            return MultiLabel(segments, labels=len(self.labels), class_weights=self.weights)
+        return Classify(segments, class_weights=self.weights)
 
     def targets(self, examples: Sequence[Example]) -> list[Any]:
         """Labels as numbers; those that training did not see have the number after the last, and are never found."""

@@ -50,12 +50,12 @@ class World:
         """Is this the process that writes and reports?"""
         return self.rank == 0
 
-    def all_reduce_sum(self, value: float) -> float:
-        """The sum of all processes' values, in float64."""
-        return self._reduced([value], dist.ReduceOp.SUM)[0] if self.size > 1 else value
+    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
+        """For each index the sum of all processes' values, in float64."""
+        return self._reduced(values, dist.ReduceOp.SUM) if self.size > 1 else list(values)
 
     def all_reduce_max(self, values: Sequence[float]) -> list[float]:
-        """For each place the largest of all processes' values."""
+        """For each index the largest of all processes' values."""
         return self._reduced(values, dist.ReduceOp.MAX) if self.size > 1 else list(values)
 
     def _reduced(self, values: Sequence[float], how: Any) -> list[float]:

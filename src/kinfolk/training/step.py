@@ -1,6 +1,6 @@
 """One step of learning, by one process or by several.
 
-    loss = sum over the items of a step / count over the items of a step        whoever holds the items
+    loss = sum over losses of  weight * sum over the samples of a step / count over the samples of a step
 
 Each process takes its share of every batch. What is wrapped for torch's engines is a module whose forward is the loss:
 DistributedDataParallel adds up gradients while backward still runs; fully_shard (FSDP) divides weights, gradients and
@@ -14,6 +14,9 @@ import copy
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
 from typing import Any, cast
 
 import torch
@@ -23,7 +26,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kinfolk.errors import InputError
 from kinfolk.nn.fast.precision import check_precision, products_in
-from kinfolk.objectives.objective import Batch, Objective, Sample, Scheduled, Stateful
+from kinfolk.objectives.objective import Batch, Sample, Scheduled, Stateful, TrainingObjective, Weighted
 from kinfolk.training.distributed import World, contact
 from kinfolk.training.fsdp import divide, like, load, whole
 from kinfolk.training.optimizer import (
@@ -38,18 +41,26 @@ from kinfolk.training.settings import OptimizerSettings
 EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
 
 
+@dataclass(frozen=True)
+class Losses:
+    """The mean losses of a step by name, and their weighted sum."""
+
+    total: float
+    parts: Mapping[str, float]
+
+
 class Loss(nn.Module):
     """A model under its objective."""
 
-    def __init__(self, model: Trainable, objective: Objective):
+    def __init__(self, model: Trainable, objective: TrainingObjective):
         super().__init__()
         self.model, self.objective = cast(nn.Module, model), objective
 
-    def forward(self, prepared: Batch, state: Any) -> tuple[Tensor, Any]:
-        """The sum of the losses, and what an objective carries to the next batch."""
+    def forward(self, batch: Batch, state: Any) -> tuple[dict[str, Tensor], Any]:
+        """The sums of the losses, and what an objective carries to the next batch."""
         if isinstance(self.objective, Stateful):
-            return self.objective.carry(self.model, prepared, state)
-        return self.objective.loss(self.model, prepared), None
+            return self.objective.carry(self.model, batch, state)
+        return self.objective.losses(self.model, batch), None
 
 
 def validate_hardware(precision: str, fsdp: bool, device: torch.device, world: World) -> None:
@@ -68,7 +79,7 @@ class TrainStep:
     def __init__(
         self,
         model: Trainable,
-        objective: Objective,
+        objective: TrainingObjective,
         settings: OptimizerSettings,
         max_grad_norm: float | None,
         world: World,
@@ -119,34 +130,48 @@ class TrainStep:
                     self._loss, find_unused_parameters=True, gradient_as_bucket_view=True
                 )
 
-    def step(self, batches: Sequence[Sequence[Sample]], factor: float) -> float | None:
-        """Learn from the batches as if they were one; the mean loss over all of them and all processes.
+    def step(self, batches: Sequence[Sequence[Sample]], factor: float) -> Losses | None:
+        """One update from the batches as if they were one; their mean losses, over all of them and all processes.
 
-        None when the loss or its gradient is not finite: nothing was learned then.
+        None when the loss or its gradient is not finite: nothing was applied then.
         """
         if not self.model.training:
             self.model.train()
-        shares = [self._share(batch) for batch in batches]
-        counts = sum(prepared.count for prepared, counted in shares if counted)
-        count = self.world.all_reduce_sum(counts) or 1.0  # items without a single target have a loss of zero
-        total, carried = 0.0, self._carried
-        for number, (prepared, counted) in enumerate(shares):
-            with contact(), self._exchanging(number == len(shares) - 1):
+        shares = [self._share(samples) for samples in batches]
+        counts = self._counts(shares)
+        sums, carried = dict.fromkeys(counts, 0.0), self._carried
+        for index, (batch, counted) in enumerate(shares):
+            with contact(), self._exchanging(index == len(shares) - 1):
                 with products_in(self.precision):
-                    loss, carried = self._engine(prepared, carried)
-                loss = loss / (count / self.world.size)
+                    losses, carried = self._engine(batch, carried)
+                means = {name: losses[name] / (count / self.world.size) for name, count in counts.items()}
+                loss = self._total(means)
                 loss = loss if counted else loss * 0.0
                 loss.backward()
-            total += float(loss.detach())
-        total = self.world.all_reduce_sum(total / self.world.size)
-        learned = math.isfinite(total) and self._clipped()
-        if learned:
+            for name, mean in means.items():
+                sums[name] += float(mean.detach()) if counted else 0.0
+        found = self.world.all_reduce_sum([value / self.world.size for value in sums.values()])
+        parts = dict(zip(sums, found, strict=True))
+        total = self._total(parts)
+        finite = math.isfinite(total) and self._clipped()
+        if finite:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
             self.optimizer.step()
             self._carried = carried
         self.optimizer.zero_grad(set_to_none=True)
-        return total if learned else None
+        return Losses(total, parts) if finite else None
+
+    def _counts(self, shares: Sequence[tuple[Batch, bool]]) -> dict[str, float]:
+        """What each loss is divided by: its targets in all batches and processes. Without any, its sum is zero."""
+        names = list(shares[0][0].counts)
+        here = [sum(batch.counts[name] for batch, counted in shares if counted) for name in names]
+        return {name: count or 1.0 for name, count in zip(names, self.world.all_reduce_sum(here), strict=True)}
+
+    def _total(self, means: Mapping[str, Any]) -> Any:
+        """The weighted sum of the losses."""
+        weights = self.objective.weights if isinstance(self.objective, Weighted) else {}
+        return reduce(add, (mean * weights[name] if name in weights else mean for name, mean in means.items()))
 
     def _share(self, batch: Sequence[Sample]) -> tuple[Batch, bool]:
         """What this process takes of a batch, and whether it counts: a process that gets nothing must still take part.

@@ -19,7 +19,7 @@ import torch
 from kinfolk.data.batching import BatchSampler
 from kinfolk.errors import FolderError, StopSignalError, TrainingError, shorten_list
 from kinfolk.machine import HeapTrimmer
-from kinfolk.objectives.objective import Objective, Sample
+from kinfolk.objectives.objective import Sample, TrainingObjective
 from kinfolk.training.distributed import world
 from kinfolk.training.fsdp import load
 from kinfolk.training.optimizer import Trainable
@@ -27,7 +27,7 @@ from kinfolk.training.runs import Run, Snapshot
 from kinfolk.training.schedule import rate_factor
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.sparse_embedding import narrow, widen
-from kinfolk.training.step import TrainStep
+from kinfolk.training.step import Losses, TrainStep
 from kinfolk.training.stopping import Stop, stopping
 from kinfolk.training.timing import (
     LOOKED_AT,
@@ -51,6 +51,7 @@ class Progress:
     epoch: int
     metrics: Mapping[str, float] | None = None
     learning_rate: float = 0.0  # of what learns fastest
+    losses: Mapping[str, float] | None = None  # each by its name, where there are several
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Trainer:
     def __init__(
         self,
         model: Trainable,
-        objective: Objective,
+        objective: TrainingObjective,
         items: Sequence[Sample],
         settings: TrainSettings,
         run: Run,
@@ -141,10 +142,10 @@ class Trainer:
         due, self.saved, heap = self._evaluation_steps(), time.monotonic(), HeapTrimmer()
         with stopping() as stop:
             while self.step < self.total and not self._out_of_patience():
-                loss = self._one_step(self.step)
+                losses = self._one_step(self.step)
                 self.step += 1
                 improved, metrics = self._evaluate() if self.step in due else (False, None)
-                self._tell(loss, metrics)
+                self._tell(losses, metrics)
                 asked, late = self._agreed(stop)
                 if self.step in due or asked or late:
                     self._save(improved)
@@ -175,30 +176,37 @@ class Trainer:
         self.world.on_main(lambda: self.run.save(snapshot, improved))
         self.saved = time.monotonic()
 
-    def _tell(self, loss: float, metrics: Mapping[str, float] | None) -> None:
+    def _tell(self, losses: Losses, metrics: Mapping[str, float] | None) -> None:
         if not self.world.is_main:
             return
         epoch, learning_rate = (
             self.plan.locate((self.step - 1) * self.settings.gradient_accumulation)[0],
             self.learner.learning_rate,
         )
-        entry: dict[str, Any] = {"step": self.step, "loss": loss, "learning_rate": learning_rate, "epoch": epoch}
+        entry: dict[str, Any] = {
+            "step": self.step,
+            "loss": losses.total,
+            "learning_rate": learning_rate,
+            "epoch": epoch,
+        }
+        parts = losses.parts if len(losses.parts) > 1 else None
+        entry |= {} if parts is None else {"losses": parts}
         self.run.log(entry if metrics is None else entry | {"metrics": metrics, "merit": self.judged[1]})
-        self.watch(Progress(self.step, self.total, loss, epoch, metrics, learning_rate))
+        self.watch(Progress(self.step, self.total, losses.total, epoch, metrics, learning_rate, parts))
 
     def _out_of_patience(self) -> bool:
         return self.settings.patience is not None and self.waited >= self.settings.patience
 
-    def _one_step(self, step: int) -> float:
+    def _one_step(self, step: int) -> Losses:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
         self._unfreeze(step)
         self.learner.pace(step, self.total)
         factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
-        loss = self.learner.step(self._batches(step), factor)
-        if loss is None:
+        losses = self.learner.step(self._batches(step), factor)
+        if losses is None:
             self._refuse(step)
         self._average(step)
-        return loss
+        return losses
 
     def _batches(self, step: int) -> list[list[Sample]]:
         first = step * self.settings.gradient_accumulation
