@@ -72,8 +72,8 @@ def _divided(folder: Path) -> Path:
         Pair(pair.source.translate(BLANKS), pair.target.translate(BLANKS), pair.location)
         for pair in read_pairs(data_file(TATOEBA)).pairs
     ]
-    rest, test = hold_out(pairs, most=HELD, seed=0)
-    learned, dev = hold_out(rest, most=HELD, seed=1)
+    rest, test = hold_out(pairs, limit=HELD, seed=0)
+    learned, dev = hold_out(rest, limit=HELD, seed=1)
     for part, kept in zip(PARTS, (learned, dev, test), strict=True):
         lines = (f"{pair.source}\t{pair.target}\n" for pair in kept)
         write_bytes(folder / f"{part}.tsv", "".join(lines).encode())

@@ -41,7 +41,7 @@ def test_the_swag_sample_is_read_whole() -> None:
         ('{"context": "a", "options": ["b", 1], "answer": 0}', "two or more strings"),
         ('{"context": "a", "options": "bc", "answer": 0}', "two or more strings"),
         ('{"options": ["b", "c"], "answer": 0}', 'no column "context"'),
-        ('{"context": "a", "options": ["b", "c"], "answer": 2}', "the answer '2' is not the number of an option (0 to"),
+        ('{"context": "a", "options": ["b", "c"], "answer": 2}', "the answer '2' is not the index of an option (0 to"),
         ('{"context": "a", "options": ["b", "c"], "answer": true}', "the answer 'True' is not"),
         ('{"context": "a", "options": ["b", "c"]}', "the answer 'None' is not"),
     ],

@@ -61,7 +61,7 @@ def test_sentences_with_a_fault_are_left_out_whole(tmp_path: Path) -> None:
         f"{path}:4: 1 columns, most lines have 2",
         f"{path}:10: not UTF-8 text",
         f"{path}:13: a word or tag is empty",
-        f"{path}:8: the tag I-PER after O breaks the scheme IOB2",
+        f"{path}:8: the tag I-PER after O is invalid in IOB2",
     )
     with pytest.raises(DataError, match=r"a\.txt:4: 1 columns.*allow more"):
         read_conll(path, max_bad_rows=3)
@@ -101,7 +101,7 @@ def test_slot_lines_that_do_not_match_are_told(tmp_path: Path) -> None:
         "1: 2 words here, 1 tags in seq.out",
         "2: no label in the same line of the file label",
         "3: 0 words here, 0 tags in seq.out",
-        "5: the tag I-city at the start breaks the scheme IOB2",
+        "5: the tag I-city at the start is invalid in IOB2",
     ]
 
 

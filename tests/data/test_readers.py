@@ -134,7 +134,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     ("header", "reason"),
     [
         ("label,sentence,txt", 'no column "text"; there are: label, sentence, txt; did you mean "txt"?'),
-        ("text,label,text", 'the column "text" stands there twice'),
+        ("text,label,text", 'duplicate column "text"'),
         ("", 'no column "text"; there are: none'),
     ],
 )

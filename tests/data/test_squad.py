@@ -49,8 +49,8 @@ def test_answers_count_characters_and_may_be_absent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (entry("q2", answers=[{"text": "Köln", "answer_start": 21}]), "q2: the answer 'Köln' does not stand at"),
-        (entry("q2", answers=[{"text": "n.", "answer_start": -2}]), "q2: the answer 'n.' does not stand at"),
+        (entry("q2", answers=[{"text": "Köln", "answer_start": 21}]), "q2: the answer 'Köln' is not at"),
+        (entry("q2", answers=[{"text": "n.", "answer_start": -2}]), "q2: the answer 'n.' is not at"),
         (entry("q2", answers=[{"text": "", "answer_start": 0}]), "q2: an answer is empty"),
         (entry("q2", answers=[{"text": "Die", "answer_start": "0"}]), 'q2: "answer_start" is a string'),
         (entry("q2", answers=["Köln"]), 'q2: an answer must be an object with "text"'),

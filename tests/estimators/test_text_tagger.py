@@ -109,7 +109,7 @@ def test_span_tags_of_any_scheme_are_learned_in_iob2() -> None:
         ([["a", 3]], [["O", "O"]], "text 0 is neither a string nor a list of words"),
         ([["a"]], [[3]], "expected a list of tags"),
         ([["a"]], ["O"], "expected a list of tags"),
-        ([["a"], ["b", "c"]], [["B-X"], ["O", "I-X"]], "text 1, word 2: the tag I-X after O breaks the scheme IOB2"),
+        ([["a"], ["b", "c"]], [["B-X"], ["O", "I-X"]], "text 1, word 2: the tag I-X after O is invalid in IOB2"),
         ([["a"], ["b"]] * 9, [["O"], ["O"]] * 9, "only one tag"),
     ],
     ids=lambda value: str(value)[:30],

@@ -13,7 +13,6 @@ from kinfolk.api.find import DEMO
 from kinfolk.api.markdown import escaped, plain
 from kinfolk.api.summary import RunSummary, confusion_told, labels_told, metrics_told, training_told
 from kinfolk.checkpoints.hub import NAME
-from kinfolk.data.summary import MAX_SUBWORDS_PER_WORD, MAX_UNKNOWN_RATE, MIN_WORDS
 from kinfolk.files import is_folder
 from kinfolk.nn.heads import ProbeHead
 
@@ -152,17 +151,15 @@ model = {kind.architecture}.from_pretrained("this-folder")
 
 
 def _limits(account: RunSummary) -> str:
-    survey, pieces = account.survey, account.survey.pieces
+    survey, tokens = account.survey, account.survey.tokens
     window = account.task.to_hf().get("window", survey.limit)
-    strange = pieces.words >= MIN_WORDS and (
-        pieces.per_word > MAX_SUBWORDS_PER_WORD or pieces.unknown > MAX_UNKNOWN_RATE
-    )
-    warning = "The model may not know their language, spelling or case. " if strange else ""
+    warning = "The model may not know their language, spelling or case. " if tokens.foreign else ""
     limits = [
         f"It reads {window:,} tokens at once. kinfolk reads longer texts in overlapping windows; transformers cuts or "
-        f"refuses them. {pieces.above:.1%} of the training texts were longer than {survey.limit:,} tokens.",
-        f"{warning}Words of the training texts fall into {pieces.per_word:.2f} pieces and {pieces.unknown:.1%} of the "
-        "pieces are unknown to the vocabulary; in a model's own language 1.0 to 1.3 and less than 0.5% are usual.",
+        f"refuses them. {tokens.over_limit:.1%} of the training texts were longer than {survey.limit:,} tokens.",
+        f"{warning}Words of the training texts have {tokens.subwords_per_word:.2f} subwords, and "
+        f"{tokens.unknown_rate:.1%} of the tokens are unknown to the vocabulary; in a model's own language 1.0 to 1.3 "
+        "and less than 0.5% are usual.",
         "The numbers above hold for texts like those of the dev set. Measure it on texts of your own: "
         "`kinfolk evaluate --model this-folder --input test.csv`.",
         "The licence is not stated here: it depends on the model that training began with and on the data.",

@@ -110,7 +110,7 @@ def text_reader(
 
 
 def _fault(row: Row, columns: TableColumns) -> str | None:
-    for name in columns.named:
+    for name in columns.names:
         if name not in row:
             return missing_column(name, list(row))
         if not isinstance(row[name], str):

@@ -10,22 +10,28 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def token_batches(lengths: Sequence[int], budget: int, most: int | None = None) -> Iterator[list[int]]:
-    """Numbers of the sequences in each batch, shortest sequences first; a longer one than the budget stands alone.
-
-    `most` is the greatest number of sequences in a batch.
+def token_batches(lengths: Sequence[int], budget: int, max_items: int | None = None) -> Iterator[list[int]]:
+    """Indices of the sequences in each batch, shortest sequences first; one longer than the budget is a batch alone.
 
     >>> list(token_batches([5, 2, 9, 2, 1], budget=6))
     [[4, 1, 3], [0], [2]]
     """
+    return _cut(sorted(range(len(lengths)), key=lengths.__getitem__), lengths, budget, max_items)
+
+
+def _cut(
+    order: Iterable[int], lengths: Sequence[int], max_tokens: int | None, max_items: int | None
+) -> Iterator[list[int]]:
+    """Batches of consecutive indices, each as large as the limits allow."""
     batch: list[int] = []
-    total = 0
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and (total + lengths[number] > budget or len(batch) == most):
+    tokens = 0
+    for index in order:
+        full = max_tokens is not None and tokens + lengths[index] > max_tokens
+        if batch and (full or len(batch) == max_items):
             yield batch
-            batch, total = [], 0
-        batch.append(number)
-        total += lengths[number]
+            batch, tokens = [], 0
+        batch.append(index)
+        tokens += lengths[index]
     if batch:
         yield batch
 
@@ -38,18 +44,18 @@ def chunks(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def weighted_chunks(
-    items: Iterable[Item], size: int, weigh: Callable[[Item], int], most: int
+    items: Iterable[Item], size: int, weigh: Callable[[Item], int], max_weight: int
 ) -> Iterator[tuple[int, list[Item]]]:
-    """As `chunks`, each with the number of its first item; a chunk also ends with the item that makes it weigh `most`.
+    """As `chunks`, each with the index of its first item; a chunk also ends with the item that brings it to the limit.
 
-    >>> list(weighted_chunks(["a", "bb", "c", "d"], size=3, weigh=len, most=3))
+    >>> list(weighted_chunks(["a", "bb", "c", "d"], size=3, weigh=len, max_weight=3))
     [(0, ['a', 'bb']), (2, ['c', 'd'])]
     """
     first, chunk, weight = 0, [], 0
     for item in items:
         chunk.append(item)
         weight += weigh(item)
-        if len(chunk) == size or weight >= most:
+        if len(chunk) == size or weight >= max_weight:
             yield first, chunk
             first, chunk, weight = first + len(chunk), [], 0
     if chunk:
@@ -57,10 +63,10 @@ def weighted_chunks(
 
 
 class BatchSampler:
-    """Which items each training step sees: a pure function of (seed, step), so a run can go on anywhere.
+    """Which samples each training step sees: a pure function of (seed, step), so a run can resume anywhere.
 
     Every epoch is a new shuffle, cut into stretches of fifty batches; each stretch is sorted by length, so that
-    neighbours are alike, cut into batches of at most `max_items` items and `max_tokens` tokens, and the batches are
+    neighbours are alike, cut into batches of at most `max_items` samples and `max_tokens` tokens, and the batches are
     shuffled again.
     """
 
@@ -74,56 +80,44 @@ class BatchSampler:
         self._ends: list[int] = []  # the first step after each epoch, as far as known
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
-    def epoch(self, number: int) -> list[list[int]]:
+    def epoch(self, epoch: int) -> list[list[int]]:
         """The batches of one epoch."""
-        if self._epoch[0] != number:
-            self._epoch = (number, self._make(number))
+        if self._epoch[0] != epoch:
+            self._epoch = (epoch, self._make(epoch))
         return self._epoch[1]
 
     def locate(self, step: int) -> tuple[int, int]:
-        """(epoch, number of the batch in it) of a step."""
-        number = 0
+        """(epoch, index of the batch in it) of a step."""
+        epoch = 0
         start = 0
         while True:
-            if len(self._ends) == number:
-                self._ends.append(start + len(self.epoch(number)))
-            if step < self._ends[number]:
-                return number, step - start
-            start = self._ends[number]
-            number += 1
+            if len(self._ends) == epoch:
+                self._ends.append(start + len(self.epoch(epoch)))
+            if step < self._ends[epoch]:
+                return epoch, step - start
+            start = self._ends[epoch]
+            epoch += 1
 
     def batch(self, step: int) -> list[int]:
-        """Numbers of the items of one step."""
-        epoch, place = self.locate(step)
-        return self.epoch(epoch)[place]
+        """Indices of the samples of one step."""
+        epoch, index = self.locate(step)
+        return self.epoch(epoch)[index]
 
     def steps(self, epochs: float) -> int:
-        """How many steps so many epochs have."""
+        """The number of steps in a number of epochs, which need not be whole."""
         whole = int(epochs)
-        for number in range(whole):
-            self.locate(self._ends[number - 1] if number else 0)
+        for epoch in range(whole):
+            self.locate(self._ends[epoch - 1] if epoch else 0)
         steps = self._ends[whole - 1] if whole else 0
         return steps + round((epochs - whole) * len(self.epoch(whole))) if epochs > whole else steps
 
-    def _make(self, number: int) -> list[list[int]]:
-        draw = random.Random(f"{self.seed} epoch {number}")
+    def _make(self, epoch: int) -> list[list[int]]:
+        generator = random.Random(f"{self.seed} epoch {epoch}")
         order = list(range(len(self.lengths)))
-        draw.shuffle(order)
+        generator.shuffle(order)
         batches: list[list[int]] = []
         for stretch in chunks(order, self.STRETCH * self.max_items):
-            batches += self._cut(sorted(stretch, key=self.lengths.__getitem__))
-        draw.shuffle(batches)
+            ordered = sorted(stretch, key=self.lengths.__getitem__)
+            batches += _cut(ordered, self.lengths, self.max_tokens, self.max_items)
+        generator.shuffle(batches)
         return batches
-
-    def _cut(self, ordered: list[int]) -> Iterator[list[int]]:
-        batch: list[int] = []
-        tokens = 0
-        for item in ordered:
-            full = self.max_tokens is not None and tokens + self.lengths[item] > self.max_tokens
-            if batch and (full or len(batch) == self.max_items):
-                yield batch
-                batch, tokens = [], 0
-            batch.append(item)
-            tokens += self.lengths[item]
-        if batch:
-            yield batch

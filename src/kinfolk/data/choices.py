@@ -5,49 +5,64 @@ SWAG's second sentence is the beginning of every ending: the context is sent1, e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.examples import Choice, ReadResult, finished
-from kinfolk.data.formats import numbered_rows
+from kinfolk.data.examples import Choice, ReadResult, read_result
+from kinfolk.data.formats import Row
+from kinfolk.data.tables import Table, table_rows
 from kinfolk.errors import DataError, RowErrors, json_type, missing_column
 
-PLAIN = ("context", "options", "answer")
 
-
-def read_choices(path: str | Path, needs_label: bool = True, max_bad_rows: int | None = 0) -> ReadResult[Choice]:
+def read_choices(
+    source: str | Path | Table, needs_label: bool = True, max_bad_rows: int | None = 0
+) -> ReadResult[Choice]:
     """The choices of a file. Without `needs_label` answers are not looked at."""
-    problems = RowErrors(str(path), max_bad_rows)
-    choices = [choice for _, _, choice in choice_rows(Path(path), problems, needs_label)]
-    return finished(choices, problems, needs_some=needs_label)
+    if isinstance(source, Table):
+        path, errors, rows = source.path, source.errors, iter(source)
+    else:
+        path, errors = Path(source), RowErrors(str(source), max_bad_rows)
+        rows = _rows(path, errors)
+    choices = [choice for _, _, choice in _choices(path, errors, rows, needs_label)]
+    return read_result(choices, errors, needs_some=needs_label)
 
 
-def choice_rows(path: Path, problems: RowErrors, needs_label: bool) -> Iterator[tuple[int, dict[str, Any], Choice]]:
-    """Each good row of a file as it stands and as a choice, with its line."""
+def choice_rows(path: Path, errors: RowErrors, needs_label: bool) -> Iterator[tuple[int, Row, Choice]]:
+    """Each good row of a file, raw and as a choice, with its line."""
+    return _choices(path, errors, _rows(path, errors), needs_label)
+
+
+def _rows(path: Path, errors: RowErrors) -> Iterator[tuple[int, Row]]:
     if path.suffix.lower() != ".jsonl":
         raise DataError(f"{path}: choices are read from .jsonl files, one object per line")
-    for number, row in numbered_rows(path, problems):
-        fault = _fault(row, needs_label)
-        if fault is None:
+    return table_rows(path, errors, None)
+
+
+def _choices(
+    path: Path, errors: RowErrors, rows: Iterable[tuple[int, Row]], needs_label: bool
+) -> Iterator[tuple[int, Row, Choice]]:
+    for line, row in rows:
+        reason = _error(row, needs_label)
+        if reason is None:
             context, options, answer = _parts(row)
             answer = int(answer) if needs_label else None
-            yield number, row, Choice(context, tuple(options), answer, f"{path}:{number}")
+            yield line, row, Choice(context, tuple(options), answer, f"{path}:{line}")
         else:
-            problems.add(number, fault)
+            errors.add(line, reason)
 
 
-def _parts(row: dict[str, Any]) -> tuple[Any, Any, Any]:
+def _parts(row: Row) -> tuple[Any, Any, Any]:
     if "options" in row:
         return row.get("context"), row["options"], row.get("answer")
-    endings = [row[name] for name in takewhile(row.__contains__, (f"ending{number}" for number in count()))]
-    begun = [f"{row['sent2']} {ending}" if isinstance(ending, str) else ending for ending in endings]
-    return row.get("sent1"), begun, row.get("label")
+    endings = [row[name] for name in takewhile(row.__contains__, (f"ending{index}" for index in count()))]
+    options = [f"{row['sent2']} {ending}" if isinstance(ending, str) else ending for ending in endings]
+    return row.get("sent1"), options, row.get("label")
 
 
-def _fault(row: dict[str, Any], needs_label: bool) -> str | None:
-    for name in PLAIN[:1] if "options" in row else ("sent1", "sent2", "ending0"):
+def _error(row: Row, needs_label: bool) -> str | None:
+    for name in ("context",) if "options" in row else ("sent1", "sent2", "ending0"):
         if name not in row:
             return missing_column(name, list(row))
         if not isinstance(row[name], str):
@@ -56,5 +71,5 @@ def _fault(row: dict[str, Any], needs_label: bool) -> str | None:
     if not isinstance(options, list) or len(options) < 2 or not all(isinstance(option, str) for option in options):
         return "the options must be a list of two or more strings"
     if needs_label and str(answer) not in map(str, range(len(options))):
-        return f"the answer {str(answer)[:40]!r} is not the number of an option (0 to {len(options) - 1})"
+        return f"the answer {str(answer)[:40]!r} is not the index of an option (0 to {len(options) - 1})"
     return None

@@ -1,4 +1,4 @@
-"""What fine-tuning learns from: labelled texts, choices, tagged sentences and questions, each with where it stands.
+"""Training examples: labelled texts, choices, tagged sentences and questions, each with its location in a file.
 
 `content` is every text that the model will read of an example, `origin` what must not be on both sides of a split.
 """
@@ -29,14 +29,12 @@ class Example:
     def content(self) -> tuple[str, ...]:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
-    @property
-    def origin(self) -> tuple[str, ...]:
-        return self.content
+    origin = content
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A context and the options that could follow it; `answer` is the number of the right one, from 0."""
+    """A context and the options that could follow it; `answer` is the index of the right one, from 0."""
 
     context: str
     options: tuple[str, ...]
@@ -47,9 +45,7 @@ class Choice:
     def content(self) -> tuple[str, ...]:
         return (self.context, *self.options)
 
-    @property
-    def origin(self) -> tuple[str, ...]:
-        return self.content
+    origin = content
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +61,12 @@ class Sentence:
     def content(self) -> tuple[str, ...]:
         return (" ".join(self.words),)
 
-    @property
-    def origin(self) -> tuple[str, ...]:
-        return self.content
+    origin = content
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a context; each answer is (text, first character in the context), none: it has no answer."""
+    """A question about a context; each answer is (text, index of its first character); unanswerable without any."""
 
     id: str
     question: str
@@ -95,7 +89,7 @@ Item = TypeVar("Item", Example, Choice, Sentence, Question)
 
 @dataclass(frozen=True, slots=True)
 class ReadResult(Generic[Item]):
-    """The good rows of a file, how many were left out, the first of those as file:line: reason, and what was read."""
+    """The good rows of a file, the number of bad ones, the first of those as file:line: reason, and what was read."""
 
     examples: list[Item]
     bad: int
@@ -103,7 +97,7 @@ class ReadResult(Generic[Item]):
     description: str = ""
 
 
-LEARNED = {  # what each task learns from
+EXAMPLE_TYPES = {  # of each task
     "classify": Example,
     "multilabel": Example,
     "regress": Example,
@@ -113,51 +107,52 @@ LEARNED = {  # what each task learns from
 }
 
 
-def to_example(given: Any, number: int) -> Any:
-    """A tuple or list of text and label, or of text, pair and label, as an example; all else as it is.
+def to_example(value: Any, index: int) -> Any:
+    """A tuple or list of text and label, or of text, pair and label, as an example; anything else unchanged.
 
     >>> to_example(("Lovely.", "good"), 0)
     Example(text='Lovely.', pair=None, label='good', location='example 0')
     """
-    match given:
+    match value:
         case str(text), label:
-            return Example(text, None, _plain_label(label), f"example {number}")
+            return Example(text, None, _python_label(label), f"example {index}")
         case str(text), str(pair), label:
-            return Example(text, pair, _plain_label(label), f"example {number}")
-    return given
+            return Example(text, pair, _python_label(label), f"example {index}")
+    return value
 
 
-def _plain_label(label: Any) -> Any:
-    """A list of labels as a tuple, a number of numpy's as Python's."""
+def _python_label(label: Any) -> Any:
+    """A list of labels as a tuple, a NumPy scalar as a Python number."""
     if isinstance(label, list):
         return tuple(label)
     return label.item() if hasattr(label, "item") and getattr(label, "shape", None) == () else label
 
 
-def check_examples(given: Iterable[object], task: str) -> list[AnyExample]:
-    """Examples that were made in a program, not read from a file: of the task's kind, with labels it can learn."""
-    found: list[AnyExample] = []
-    for number, example in enumerate(given):
-        if not isinstance(example, LEARNED[task]):
-            kind = LEARNED[task].__name__
-            raise InputError(f"example {number} is {type_name(example)}; the task {task} learns from {kind}s")
+def check_examples(examples: Iterable[object], task: str) -> list[AnyExample]:
+    """Examples that were made in a program, not read from a file: of the task's type, with labels that fit it."""
+    expected = EXAMPLE_TYPES[task]
+    checked: list[Any] = []
+    for index, example in enumerate(examples):
+        if not isinstance(example, expected):
+            name = expected.__name__
+            raise InputError(f"example {index} is {type_name(example)}; the task {task} is trained on {name}s")
         if isinstance(example, Example):
-            example = replace(example, label=_of_task(example.label, task))
-        if isinstance(example, Example) and not _fits(example.label, task):
-            wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
-            raise InputError(f"{example.location}: the label {str(example.label)[:60]!r} is not {wanted}")
-        found.append(example)  # type: ignore[arg-type]
-    return found
+            example = replace(example, label=_normalize_label(example.label, task))
+            if not _is_label(example.label, task):
+                wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
+                raise InputError(f"{example.location}: the label {str(example.label)[:60]!r} is not {wanted}")
+        checked.append(example)
+    return checked
 
 
-def _of_task(label: Any, task: str) -> Any:
-    """A label as a file would give it: the class 1 is called "1", the truth "true", and all numbers are floats."""
+def _normalize_label(label: Any, task: str) -> Any:
+    """A label as a file would give it: the class 1 is "1", True is "true", and all numbers are floats."""
     if task == "classify" and isinstance(label, bool | int):
         return str(label).lower()
     return float(label) if task == "regress" and type(label) is int else label
 
 
-def _fits(label: object, task: str) -> bool:
+def _is_label(label: object, task: str) -> bool:
     if task == "multilabel":
         return isinstance(label, tuple) and all(isinstance(name, str) for name in label)
     if task == "regress":
@@ -165,24 +160,24 @@ def _fits(label: object, task: str) -> bool:
     return isinstance(label, str) and bool(label)
 
 
-def finished(
-    examples: list[Item], problems: RowErrors, needs_some: bool = True, description: str = ""
+def read_result(
+    examples: list[Item], errors: RowErrors, needs_some: bool = True, description: str = ""
 ) -> ReadResult[Item]:
     """The result of a reader, unless there are too many bad rows or no good one."""
-    problems.raise_if_any()
+    errors.raise_if_any()
     if needs_some and not examples:
-        left_out = f" ({'; '.join(problems.messages)})" if problems.messages else ""
-        raise DataError(f"{problems.location}: no examples in it{left_out}")
-    return ReadResult(examples, problems.count, tuple(problems.messages), description)
+        skipped = f" ({'; '.join(errors.messages)})" if errors.messages else ""
+        raise DataError(f"{errors.location}: no examples in it{skipped}")
+    return ReadResult(examples, errors.count, tuple(errors.messages), description)
 
 
-def numbers_of(examples: Iterable[AnyExample]) -> list[float]:
+def numeric_labels(examples: Iterable[AnyExample]) -> list[float]:
     """The labels that are numbers."""
     labels = (example.label for example in examples if isinstance(example, Example))
     return [label for label in labels if isinstance(label, float)]
 
 
 def fingerprint(texts: tuple[str, ...]) -> bytes:
-    """Equal for texts that are the same, case and the width of blanks aside; a hash, as contexts are long and many."""
+    """Equal for texts that differ at most in case and in the width of spaces; a hash, as contexts are long and many."""
     plain = "\0".join(" ".join(text.split()).casefold() for text in texts)
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()

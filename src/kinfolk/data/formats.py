@@ -1,9 +1,13 @@
-"""Texts of a file, one at a time: plain lines, or a column of a CSV, TSV or JSONL file. `-` is standard input.
+"""Rows of files, one at a time: plain lines, or tables (.csv, .tsv, .jsonl, .parquet). `-` is standard input.
 
-Files are UTF-8 (a byte-order mark is removed), and only \n or \r\n ends a line: U+2028 and its relatives are text.
-An empty line is an empty text; no row is dropped. From the first fault on nothing more is handed out: the rest of the
-file is only looked through, and the first faults are told together, each as file:line: reason. Readers of labelled
-data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `RowErrors` allows some.
+Files are UTF-8 (a byte-order mark is removed), and only \\n or \\r\\n ends a line: U+2028 and its relatives are text.
+An empty line is an empty text; no row is dropped. `read_texts` and its siblings yield nothing more from the first bad
+row on: the rest of the file is only checked, and the first errors are raised together, each as file:line: reason.
+Readers of labelled data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `RowErrors`
+allows some.
+
+`TableFormat` writes tables. It checks rows before anything is computed from them, so that a row which cannot be written
+is reported at once and not after hours.
 """
 
 from __future__ import annotations
@@ -29,8 +33,13 @@ STDIN = "-"
 PARQUET = ".parquet"
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", PARQUET)
 TEXT_COLUMN = "text"  # of a table, unless the user names another
-LONGEST_LINE = 64 * 2**20  # a line beyond it is not text, and must not fill the memory
+LONGEST_LINE = 64 * 2**20  # a longer line is not text, and must not fill the memory
 ESCAPED = re.compile("[\udc80-\udcff]")  # what decoding makes of a byte that is not UTF-8
+
+Row = dict[str, Any]
+Rows = Iterator[tuple[int, Row]]  # each with its line
+Lines = Iterator[tuple[int, str]]
+Records = Iterator[tuple[int, list[str]]]
 
 
 def is_table(path: str | Path) -> bool:
@@ -40,75 +49,69 @@ def is_table(path: str | Path) -> bool:
 
 def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
     """The texts of a file: the column (by default `text`) of a table, the lines of anything else."""
-    if is_table(path):
-        wanted = TEXT_COLUMN if column is None else column
-        return (row[wanted] for row in read_rows(path, wanted))
-    if column is not None:
-        raise DataError(
-            f'{display_name(path)}: only {", ".join(TABLE_SUFFIXES)} files have columns, so there is no "{column}"'
-        )
+    if is_table(path) or column is not None:
+        name = TEXT_COLUMN if column is None else column
+        return (row[name] for row in read_rows(path, name))
     return read_lines(path)
-
-
-def _no_columns(path: str | Path, column: str) -> DataError:
-    suffixes = ", ".join(TABLE_SUFFIXES)
-    return DataError(f'{display_name(path)}: only {suffixes} files have columns, so there is no "{column}"')
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file, without their ends."""
-    problems = RowErrors(display_name(path))
-    for _, line in numbered_lines(path, problems):
-        if not problems.messages:
+    errors = RowErrors(display_name(path))
+    for _, line in numbered_lines(path, errors):
+        if not errors.messages:
             yield line
-    problems.raise_if_any()
+    errors.raise_if_any()
 
 
-def read_rows(path: str | Path, column: str = TEXT_COLUMN) -> Iterator[dict[str, Any]]:
+def read_rows(path: str | Path, column: str = TEXT_COLUMN) -> Iterator[Row]:
     """The rows of a table; in each of them `column` is a string."""
     if not is_table(path):
-        raise DataError(
-            f'{display_name(path)}: only {", ".join(TABLE_SUFFIXES)} files have columns, so there is no "{column}"'
-        )
-    problems = RowErrors(display_name(path))
-    for number, row in numbered_rows(path, problems, column):
+        suffixes = ", ".join(TABLE_SUFFIXES)
+        raise DataError(f'{display_name(path)}: only {suffixes} files have columns, so there is no "{column}"')
+    return _checked_rows(path, column)
+
+
+def _checked_rows(path: str | Path, column: str) -> Iterator[Row]:
+    errors = RowErrors(display_name(path))
+    for line, row in numbered_rows(path, errors, column):
         if not isinstance(row[column], str):
-            problems.add(number, f'"{column}" is {json_type(row[column])}, expected a string')
-        elif not problems.messages:
+            errors.add(line, f'"{column}" is {json_type(row[column])}, expected a string')
+        elif not errors.messages:
             yield row
-    problems.raise_if_any()
+    errors.raise_if_any()
 
 
-def numbered_lines(path: str | Path, problems: RowErrors) -> Iterator[tuple[int, str]]:
-    """Lines without their ends, each with its number; one that is not UTF-8 is a problem."""
+def numbered_lines(path: str | Path, errors: RowErrors) -> Lines:
+    """Lines without their ends, each with its number; one that is not UTF-8 is an error."""
     for number, line in raw_lines(path):
-        fault = None if line.isascii() else ESCAPED.search(line)
-        if fault is None:
+        bad = None if line.isascii() else ESCAPED.search(line)
+        if bad is None:
             yield number, line
         else:
-            problems.add(number, f"not UTF-8 text (byte {len(line[: fault.start()].encode()) + 1} of the line)")
+            errors.add(number, f"not UTF-8 text (byte {len(line[: bad.start()].encode()) + 1} of the line)")
 
 
 def numbered_rows(
-    path: str | Path, problems: RowErrors, column: str | None = None, header: Sequence[str] | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+    path: str | Path, errors: RowErrors, column: str | None = None, header: Sequence[str] | None = None
+) -> Rows:
     """Rows of a table, each with the number of its first line, or in a .parquet file its own.
 
     `column` must be there. `header` names the columns of a .csv or .tsv file whose first line is already a row.
     """
-    kind = Path(path).suffix.lower()
-    if kind == PARQUET:
-        return parquet_rows(Path(path), problems, column)
-    if kind == ".jsonl":
-        return _json_rows(numbered_lines(path, problems), column, problems)
-    if kind == ".csv":
-        records = _csv_records(raw_lines(path, ends=True), problems, None if header is None else len(header))
-        return _table_rows(records, column, header, problems)
-    return _table_rows(_tsv_records(numbered_lines(path, problems)), column, header, problems)
+    suffix = Path(path).suffix.lower()
+    if suffix == PARQUET:
+        return parquet_rows(Path(path), errors, column)
+    if suffix == ".jsonl":
+        return _json_rows(numbered_lines(path, errors), column, errors)
+    if suffix == ".csv":
+        records = _csv_records(raw_lines(path, ends=True), errors, None if header is None else len(header))
+        return _table_rows(records, column, header, errors)
+    return _table_rows(_tsv_records(numbered_lines(path, errors)), column, header, errors)
 
 
 def display_name(path: str | Path) -> str:
-    """What messages call it."""
+    """The name of a file in messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
@@ -123,10 +126,10 @@ def _opened(path: str | Path) -> Iterator[BinaryIO]:
             yield stream
 
 
-def raw_lines(path: str | Path, ends: bool = False) -> Iterator[tuple[int, str]]:
-    """As `numbered_lines`, but a line that is not UTF-8 is handed out too, for readers whose rows have several lines.
+def raw_lines(path: str | Path, ends: bool = False) -> Lines:
+    """As `numbered_lines`, but yields lines that are not UTF-8 too, for readers whose rows have several lines.
 
-    `readable` tells it apart. With `ends` lines keep theirs. A file that is not text is an error.
+    `is_utf8` tells them apart. With `ends` lines keep theirs. A file that is not text is an error.
     """
     with reading(Path(display_name(path))), _opened(path) as stream:
         number = 0
@@ -139,78 +142,72 @@ def raw_lines(path: str | Path, ends: bool = False) -> Iterator[tuple[int, str]]
 
 
 def is_utf8(text: str) -> bool:
-    """Was this text of a file UTF-8?"""
+    """Was this text of `raw_lines` UTF-8?"""
     return text.isascii() or not ESCAPED.search(text)
 
 
-def _refuse_binary(line: bytes, where: str) -> None:
+def _refuse_binary(line: bytes, location: str) -> None:
     if len(line) > LONGEST_LINE:
-        raise DataError(f"{where}: longer than {LONGEST_LINE // 2**20} MB without an end of line; is this a text file?")
+        raise DataError(f"{location}: longer than {LONGEST_LINE // 2**20} MB without a line end; is this a text file?")
     if b"\0" in line:
         wide = line.startswith((b"\xff\xfe", b"\xfe\xff"))
         advice = "it looks like UTF-16: convert it to UTF-8" if wide else "this is not a text file"
-        raise DataError(f"{where}: a NUL byte; {advice}")
+        raise DataError(f"{location}: a NUL byte; {advice}")
 
 
-def _json_rows(
-    lines: Iterator[tuple[int, str]], column: str | None, problems: RowErrors
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_rows(lines: Lines, column: str | None, errors: RowErrors) -> Rows:
     for number, line in lines:
         if not line.strip():
             continue
         try:
             row = parse_json(line, "")
         except FolderError as error:
-            problems.add(number, str(error).removeprefix(": "))
+            errors.add(number, str(error).removeprefix(": "))
             continue
         if not isinstance(row, dict):
-            problems.add(number, f"expected an object, found {json_type(row)}")
+            errors.add(number, f"expected an object, found {json_type(row)}")
         elif column is not None and column not in row:
-            problems.add(number, missing_column(column, list(row)))
+            errors.add(number, missing_column(column, list(row)))
         else:
             yield number, row
 
 
-def _table_rows(
-    records: Iterator[tuple[int, list[str]]], column: str | None, header: Sequence[str] | None, problems: RowErrors
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _table_rows(records: Records, column: str | None, header: Sequence[str] | None, errors: RowErrors) -> Rows:
     first, names = next(records, (1, [])) if header is None else (1, list(header))
-    _refuse_tabs(first, names, problems)
+    _refuse_tabs(first, names, errors)
     for name, count in Counter(names).items():
         if count > 1:
-            problems.stop(first, f'the column "{name}" stands there twice')
+            errors.stop(first, f'duplicate column "{name}"')
     if column is not None and column not in names:
-        problems.stop(first, missing_column(column, names))
+        errors.stop(first, missing_column(column, names))
     for number, fields in records:
         if fields == [] and len(names) == 1:
             fields = [""]
         if len(fields) == len(names):
             yield number, dict(zip(names, fields, strict=True))
         elif fields:  # with two columns or more, a blank line holds no row
-            _refuse_tabs(number, fields, problems)
-            problems.add(number, f"{len(fields)} fields, the header has {len(names)}")
+            _refuse_tabs(number, fields, errors)
+            errors.add(number, f"{len(fields)} fields, the header has {len(names)}")
 
 
-def _refuse_tabs(number: int, fields: Sequence[str], problems: RowErrors) -> None:
+def _refuse_tabs(number: int, fields: Sequence[str], errors: RowErrors) -> None:
     if len(fields) == 1 and "\t" in fields[0]:
-        problems.stop(number, "its columns are separated by tabs, not commas: name the file .tsv")
+        errors.stop(number, "its columns are separated by tabs, not commas: name the file .tsv")
 
 
-def _tsv_records(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+def _tsv_records(lines: Lines) -> Records:
     for number, line in lines:
         yield number, line.split("\t") if line else []
 
 
-def _semicolons(line: str, count: int | None) -> bool:
+def _uses_semicolons(line: str, count: int | None) -> bool:
     if count is None:
         return ";" in line and "," not in line
     fields = {mark: len(next(csv.reader([line], delimiter=mark), [])) for mark in ",;"}
     return fields[";"] == count != fields[","]
 
 
-def _csv_records(
-    lines: Iterator[tuple[int, str]], problems: RowErrors, count: int | None
-) -> Iterator[tuple[int, list[str]]]:
+def _csv_records(lines: Lines, errors: RowErrors, count: int | None) -> Records:
     """Records with the number of their first line; a quoted field may run over several.
 
     Spreadsheets of many countries write semicolons. The header line shows it, or without one a first row that has
@@ -227,26 +224,23 @@ def _csv_records(
 
     first = next(lines, None)
     lines = lines if first is None else chain([first], lines)
-    semicolons = first is not None and _semicolons(first[1], count)
+    semicolons = first is not None and _uses_semicolons(first[1], count)
     reader = csv.reader(feed(), strict=True, delimiter=";" if semicolons else ",")
     while True:
-        before = reached
+        number = reached + 1
         try:
             fields = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             if "unexpected end" in str(error):  # the rest of the file went into this field
-                problems.stop(before + 1, "a quote is opened and never closed")
-            problems.add(before + 1, str(error))
+                errors.stop(number, "a quote is opened and never closed")
+            errors.add(number, str(error))
             continue
         if all(map(is_utf8, fields)):
-            yield before + 1, fields
+            yield number, fields
         else:
-            problems.add(before + 1, "not UTF-8 text")
-
-
-Row = dict[str, Any]
+            errors.add(number, "not UTF-8 text")
 
 
 class Writer(Protocol):
@@ -256,11 +250,11 @@ class Writer(Protocol):
         """Add rows."""
 
     def finish(self) -> None:
-        """Write what is still missing; after a failure too, for a writer that stays open complains when it goes."""
+        """Complete the file; must be called after a failure too."""
 
 
 class TableFormat:
-    """The kind of file that a path names, and the columns that it will have: those of the first row."""
+    """The format that a path names, and the columns that it will have: those of the first row."""
 
     def __init__(self, path: str | Path):
         self.path, self.suffix = path, Path(path).suffix.lower()
@@ -270,7 +264,7 @@ class TableFormat:
         self.names: list[str] | None = None
 
     def row_error(self, row: Row) -> str | None:
-        """Why this row cannot stand in the file beside the ones before it."""
+        """Why this row cannot be written to the file after the ones before it."""
         if self.suffix == ".jsonl":
             return None
         if self.names is None:
@@ -278,19 +272,17 @@ class TableFormat:
         if list(row) != self.names:
             return f"other columns than in the rows before, which {self.suffix} cannot hold; write .jsonl"
         if self.suffix == ".tsv" and any(mark in cell for cell in map(_cell, row.values()) for mark in "\t\n\r"):
-            return "a text with a tab or a line break cannot stand in a .tsv file; write .csv or .jsonl"
+            return "a text with a tab or a line break cannot be written to a .tsv file; write .csv or .jsonl"
         return None
 
     def infer_types(self, rows: Sequence[Row]) -> None:
-        """Learn the types of columns, where the file has types; values that share none are an error."""
+        """Infer the types of columns, where the format has types; values without a common type are an error."""
         if self.columns is not None:
             self.columns.infer_types(rows)
 
     def writer(self, stream: BinaryIO) -> Writer:
-        """What writes to a fresh stream the columns that were looked at."""
-        if self.columns is not None:
-            return ParquetWriter(stream, self.columns)
-        return TextWriter(stream, self.path)
+        """What writes the inferred columns to a new stream."""
+        return TextWriter(stream, self.path) if self.columns is None else ParquetWriter(stream, self.columns)
 
 
 class TextWriter:
@@ -307,17 +299,17 @@ class TextWriter:
                 self.stream.write(json_line(row) + "\n")
                 continue
             first = self.form.names is None
-            fault = self.form.row_error(row)
-            if fault:
-                raise DataError(f"{self.form.path}: {fault}")
+            error = self.form.row_error(row)
+            if error:
+                raise DataError(f"{self.form.path}: {error}")
             if first:
-                self._line(list(row))
-            self._line([_cell(value) for value in row.values()])
+                self._write_cells(list(row))
+            self._write_cells([_cell(value) for value in row.values()])
 
     def finish(self) -> None:
         self.stream.detach()
 
-    def _line(self, cells: list[str]) -> None:
+    def _write_cells(self, cells: list[str]) -> None:
         if self.form.suffix == ".csv":
             self.table.writerow(cells)
         else:
@@ -325,7 +317,7 @@ class TextWriter:
 
 
 def _cell(value: Any) -> str:
-    """A value in a table of text: nothing for null, JSON for what has parts."""
+    """A value in a table of text: nothing for null, JSON for truth values, lists and objects."""
     if isinstance(value, str):
         return value
     return "" if value is None else json_line(value) if isinstance(value, bool | list | dict) else str(value)

@@ -22,13 +22,13 @@ from kinfolk.data.tables import table_rows
 from kinfolk.errors import DataError, InputError, RowErrors, json_type, missing_column
 
 COLUMNS = ("source", "target")
-MOST_HELD = 2_000  # pairs that are held out; a tenth of all where that is less
-SHARE = 0.1
+MAX_DEV_PAIRS = 2_000
+DEV_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A source, its target, and where they stand."""
+    """A source, its target, and their location."""
 
     source: str
     target: str
@@ -37,7 +37,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class ReadPairs:
-    """The good pairs, and how many rows were left out."""
+    """The good pairs, and the number of bad rows."""
 
     pairs: list[Pair]
     bad: int
@@ -49,81 +49,81 @@ def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_r
     if columns is not None and (isinstance(columns, str) or len(columns) != 2 or columns[0] == columns[1]):
         raise InputError(f"columns={columns!r} must be the names of two columns, the source's and the target's")
     if not is_table(path):
-        raise DataError(f"{path}: pairs stand in a table ({', '.join(TABLE_SUFFIXES)}), or in two files of lines")
-    problems = RowErrors(str(path), max_bad_rows)
+        raise DataError(f"{path}: pairs are in a table ({', '.join(TABLE_SUFFIXES)}), or in two files of lines")
+    errors = RowErrors(str(path), max_bad_rows)
     if path.suffix.lower() == ".tsv" and columns is None:
-        return _gathered(_tabbed(path, problems), problems)
-    return _gathered(_columns(path, problems, columns or COLUMNS), problems)
+        return _collect(_tab_separated(path, errors), errors)
+    return _collect(_columns(path, errors, columns or COLUMNS), errors)
 
 
 def read_parallel(source: str | Path, target: str | Path, max_bad_rows: int = 0) -> ReadPairs:
     """The pairs of two files of lines: line n belongs to line n."""
-    problems = RowErrors(str(source), max_bad_rows)
-    return _gathered(_beside(Path(source), Path(target), problems), problems)
+    errors = RowErrors(str(source), max_bad_rows)
+    return _collect(_parallel(Path(source), Path(target), errors), errors)
 
 
-def to_pairs(given: Iterable[Any]) -> list[Pair]:
-    """Pairs that are in memory already, as Pair or as two texts each."""
-    found = []
-    for number, item in enumerate(given, 1):
+def to_pairs(items: Iterable[Any]) -> list[Pair]:
+    """Pairs in memory, each a Pair or two texts."""
+    pairs = []
+    for number, item in enumerate(items, 1):
         if isinstance(item, Pair):
-            found.append(item)
+            pairs.append(item)
             continue
         if isinstance(item, str) or not (isinstance(item, Sequence) and len(item) == 2):
             raise InputError(f"pair {number} is {str(item)[:40]!r}; expected two texts, the source and the target")
         pair = Pair(item[0], item[1], f"pair {number}")
-        fault = _fault(pair)
-        if fault:
-            raise InputError(f"pair {number}: {fault}")
-        found.append(pair)
-    return found
+        reason = _error(pair)
+        if reason:
+            raise InputError(f"pair {number}: {reason}")
+        pairs.append(pair)
+    return pairs
 
 
 def hold_out(
-    pairs: Sequence[Pair], share: float = SHARE, most: int = MOST_HELD, seed: int = 0
+    pairs: Sequence[Pair], share: float = DEV_SHARE, limit: int = MAX_DEV_PAIRS, seed: int = 0
 ) -> tuple[list[Pair], list[Pair]]:
-    """(to train on, held out): a tenth, but at most 2,000. No source is on both sides, and order is kept.
+    """(train, dev): a tenth is held out for dev, but at most 2,000. No source is on both sides, and order is kept.
 
     Sources that differ only in case or blanks are the same; all pairs of one go to the same side.
     """
     groups: dict[bytes, list[int]] = {}
-    for number, pair in enumerate(pairs):
-        groups.setdefault(fingerprint((pair.source,)), []).append(number)
+    for index, pair in enumerate(pairs):
+        groups.setdefault(fingerprint((pair.source,)), []).append(index)
     if len(groups) < 2:
         raise DataError(f"{len(pairs)} pairs with {len(groups)} sources are too few to hold some out; give a dev file")
-    wanted = max(1, min(most, int(share * len(pairs))))
-    held: set[int] = set()
+    wanted = max(1, min(limit, int(share * len(pairs))))
+    dev: set[int] = set()
     order = list(groups.values())
     random.Random(f"{seed} split").shuffle(order)
     for group in order[:-1]:  # one source stays in any case
-        if len(held) + len(group) <= wanted:
-            held.update(group)
-    if not held:
+        if len(dev) + len(group) <= wanted:
+            dev.update(group)
+    if not dev:
         smallest: list[int] = min(order, key=len)
-        held.update(smallest)
-    kept = [pair for number, pair in enumerate(pairs) if number not in held]
-    return kept, [pairs[number] for number in sorted(held)]
+        dev.update(smallest)
+    train = [pair for index, pair in enumerate(pairs) if index not in dev]
+    return train, [pairs[index] for index in sorted(dev)]
 
 
-Row = tuple[int, Any, Any]  # a line, and what stands there for a source and a target
+Row = tuple[int, Any, Any]  # a line, and the values for source and target
 
 
-def _gathered(rows: Iterator[Row], problems: RowErrors) -> ReadPairs:
+def _collect(rows: Iterator[Row], errors: RowErrors) -> ReadPairs:
     pairs: list[Pair] = []
     for number, source, target in rows:
-        pair = Pair(source, target, f"{problems.location}:{number}")
-        fault = _fault(pair)
-        if fault:
-            problems.add(number, fault)
+        pair = Pair(source, target, f"{errors.location}:{number}")
+        reason = _error(pair)
+        if reason:
+            errors.add(number, reason)
         else:
             pairs.append(pair)
-    problems.raise_if_any()
+    errors.raise_if_any()
     if not pairs:
-        raise DataError(f"{problems.location}: no pairs in it" + "".join(f"; {one}" for one in problems.messages[:1]))
-    return ReadPairs(pairs, problems.count)
+        raise DataError(f"{errors.location}: no pairs in it" + "".join(f"; {one}" for one in errors.messages[:1]))
+    return ReadPairs(pairs, errors.count)
 
 
-def _fault(pair: Pair) -> str | None:
+def _error(pair: Pair) -> str | None:
     sides: list[tuple[str, Any]] = [("source", pair.source), ("target", pair.target)]
     for name, text in sides:
         if not isinstance(text, str):
@@ -133,8 +133,8 @@ def _fault(pair: Pair) -> str | None:
     return None
 
 
-def _tabbed(path: Path, problems: RowErrors) -> Iterator[Row]:
-    for number, line in numbered_lines(path, problems):
+def _tab_separated(path: Path, errors: RowErrors) -> Iterator[Row]:
+    for number, line in numbered_lines(path, errors):
         fields = line.split("\t")
         if fields == [""]:  # a blank line holds no row, as in other tables
             continue
@@ -142,31 +142,31 @@ def _tabbed(path: Path, problems: RowErrors) -> Iterator[Row]:
             yield number, fields[0], fields[1]
         else:
             tabs = f"{len(fields) - 1} tabs" if len(fields) > 1 else "no tab"
-            problems.add(number, f"{tabs}, expected one between source and target")
+            errors.add(number, f"{tabs}, expected one between source and target")
 
 
-def _columns(path: Path, problems: RowErrors, names: Sequence[str]) -> Iterator[Row]:
+def _columns(path: Path, errors: RowErrors, names: Sequence[str]) -> Iterator[Row]:
     first = True
-    for number, row in table_rows(path, problems, None):
+    for number, row in table_rows(path, errors, None):
         missing = [name for name in names if name not in row]
         if missing and first:
             raise DataError(f"{path}:{number}: {missing_column(missing[0], list(row))}; name both columns")
         first = False
         if missing:
-            problems.add(number, missing_column(missing[0], list(row)))
+            errors.add(number, missing_column(missing[0], list(row)))
         else:
             yield number, row[names[0]], row[names[1]]
 
 
-def _beside(source: Path, target: Path, problems: RowErrors) -> Iterator[Row]:
-    """Both files to their ends: a fault in one must not move the other, and a missing line is told with both counts."""
+def _parallel(source: Path, target: Path, errors: RowErrors) -> Iterator[Row]:
+    """Both files to their ends: a bad line in one must not shift the other; missing lines are reported with counts."""
     counts = [0, 0]
     for side in zip_longest(_counted(source, counts, 0), _counted(target, counts, 1)):
         if None in side:
             continue
         for path, line in zip((source, target), side, strict=True):
             if not is_utf8(line):
-                problems.add(counts[0], f"{path} is not UTF-8 text there")
+                errors.add(counts[0], f"{path} is not UTF-8 text there")
                 break
         else:
             yield counts[0], *side

@@ -1,4 +1,4 @@
-"""Rows of .parquet files, by pyarrow where it is installed. A row's number, from 1, takes the place of a line."""
+"""Rows of .parquet files, by pyarrow location it is installed. A row's number, from 1, takes the place of a line."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kinfolk.files import reading, require_file
 ROWS_AT_ONCE = 4096
 
 
-def parquet_rows(path: Path, problems: RowErrors, column: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each row with its number; a file that pyarrow refuses is an error, as no row of it can be judged.
+def parquet_rows(path: Path, errors: RowErrors, column: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row with its number; a file that pyarrow cannot read is an error.
 
     `column` must be there.
     """
     number = 0
-    with _opened(path) as file:
+    with _open_parquet(path) as file:
         names = file.schema_arrow.names
         if len(set(names)) < len(names):
-            problems.stop(1, "a column stands there twice")
+            errors.stop(1, "duplicate column names")
         if column is not None and column not in names:
-            problems.stop(1, missing_column(column, names))
+            errors.stop(1, missing_column(column, names))
         for batch in file.iter_batches(ROWS_AT_ONCE):
             for row in batch.to_pylist():
                 number += 1
@@ -33,9 +33,9 @@ def parquet_rows(path: Path, problems: RowErrors, column: str | None = None) -> 
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _open_parquet(path: Path) -> Iterator[Any]:
     require_file(path)
-    library = _library(str(path), "reading")
+    library = _pyarrow(str(path), "reading")
     parquet: Any = import_module("pyarrow.parquet")
     try:
         with reading(path), parquet.ParquetFile(path) as file:
@@ -44,44 +44,46 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DataError(f"{path}: cannot be read as parquet ({str(error)[:200]})") from None
 
 
-def _library(where: str, what: str) -> Any:
+def _pyarrow(location: str, action: str) -> Any:
     try:
         return import_module("pyarrow")
     except ImportError:
-        raise DataError(f"{where}: {what} .parquet needs pyarrow; run: pip install pyarrow, or convert it") from None
+        raise DataError(
+            f"{location}: {action} .parquet needs pyarrow; pip install pyarrow, or convert the file"
+        ) from None
 
 
 class ParquetColumns:
-    """The names and types of a file's columns: those of another .parquet file, or learned from all rows beforehand."""
+    """The names and types of a file's columns: those of another .parquet file, or inferred from all rows beforehand."""
 
     def __init__(self, path: str):
         self.path = path
-        self.library = _library(path, "writing")
+        self.library = _pyarrow(path, "writing")
         self.schema: Any = None
 
     def copy_schema(self, path: Path) -> None:
-        """Just the columns of this file."""
-        with _opened(path) as file:
+        """Take the columns of this file."""
+        with _open_parquet(path) as file:
             self.schema = file.schema_arrow.remove_metadata()
 
     def infer_types(self, rows: Sequence[dict[str, Any]]) -> None:
         """Widen the types until they hold these rows too."""
-        with self.telling():
-            found = self.library.Table.from_pylist(rows).schema
+        with self.reporting():
+            inferred = self.library.Table.from_pylist(rows).schema
             known = [] if self.schema is None else [self.schema]
-            self.schema = self.library.unify_schemas([*known, found], promote_options="permissive")
+            self.schema = self.library.unify_schemas([*known, inferred], promote_options="permissive")
 
     def table(self, rows: Sequence[dict[str, Any]]) -> Any:
         """Rows as pyarrow has them."""
-        with self.telling():
+        with self.reporting():
             return self.library.Table.from_pylist(rows, schema=self.schema)
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
+    def reporting(self) -> Iterator[None]:
         try:
             yield
         except (self.library.ArrowException, ValueError, TypeError, OverflowError) as error:
-            reason = f"a column's values have no type in common ({str(error)[:120]})"
+            reason = f"the values of a column have no common type ({str(error)[:120]})"
             raise DataError(f"{self.path}: {reason}; write .jsonl") from None
 
 
@@ -96,7 +98,7 @@ class ParquetWriter:
         table = self.columns.table(rows)
         if self.writer is None:
             self._begin()
-        with self.columns.telling():
+        with self.columns.reporting():
             self.writer.write_table(table)
 
     def finish(self) -> None:

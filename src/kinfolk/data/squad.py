@@ -1,7 +1,7 @@
 """Questions about paragraphs in the JSON of SQuAD 1.1 and 2.0.
 
-The file is one object, so a bad row is named file:article/paragraph/question instead of by a line. An answer must
-stand in its context at the character it names; a question without answers has none (2.0 says is_impossible).
+The file is one object, so a bad row is named file:article/paragraph/question, not by a line. An answer must
+be in its context at the character that it names; a question without answers has none (2.0 says is_impossible).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.examples import Question, ReadResult, finished
+from kinfolk.data.examples import Question, ReadResult, read_result
 from kinfolk.errors import DataError, RowErrors, json_type
 from kinfolk.files import read_object
 
@@ -21,52 +21,52 @@ def read_squad(path: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Que
     articles = read_object(path).get("data")
     if not isinstance(articles, list):
         raise DataError(f'{path}: not a SQuAD file: its "data" is {json_type(articles)}, expected a list of articles')
-    problems = RowErrors(str(path), max_bad_rows)
+    errors = RowErrors(str(path), max_bad_rows)
     questions: list[Question] = []
     seen: set[str] = set()
-    for place, context, entry in _entries(articles, problems):
-        fault = _fault(entry, context)
-        if fault is None and entry["id"] in seen:
-            fault = "another question has this id"
-        if fault is not None:
-            problems.add(place, fault)
+    for location, context, entry in _entries(articles, errors):
+        reason = _error(entry, context)
+        if reason is None and entry["id"] in seen:
+            reason = "another question has this id"
+        if reason is not None:
+            errors.add(location, reason)
             continue
         seen.add(entry["id"])
         answers = tuple((answer["text"], answer["answer_start"]) for answer in entry.get("answers", ()))
-        questions.append(Question(entry["id"], entry["question"], context, answers, f"{path}:{place}"))
-    return finished(questions, problems)
+        questions.append(Question(entry["id"], entry["question"], context, answers, f"{path}:{location}"))
+    return read_result(questions, errors)
 
 
-def _entries(articles: list[Any], problems: RowErrors) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(place, context, question as it stands) of everything that has the shape of a question in a paragraph."""
+def _entries(articles: list[Any], errors: RowErrors) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(location, context, raw question) of everything that has the shape of a question in a paragraph."""
     for number, article in enumerate(articles, start=1):
         title = str(article.get("title") or number) if isinstance(article, dict) else str(number)
-        for paragraph_number, paragraph in enumerate(_list(article, "paragraphs", title, problems), start=1):
-            place = f"{title}/{paragraph_number}"
-            entries = _list(paragraph, "qas", place, problems)
+        for paragraph_number, paragraph in enumerate(_list(article, "paragraphs", title, errors), start=1):
+            location = f"{title}/{paragraph_number}"
+            entries = _list(paragraph, "qas", location, errors)
             context = paragraph.get("context") if entries else None
             if entries and not isinstance(context, str):
-                problems.add(place, f'"context" is {json_type(context)}, expected a string')
+                errors.add(location, f'"context" is {json_type(context)}, expected a string')
                 continue
             for entry_number, entry in enumerate(entries, start=1):
                 if isinstance(entry, dict) and isinstance(context, str):
-                    yield f"{place}/{entry.get('id', entry_number)}", context, entry
+                    yield f"{location}/{entry.get('id', entry_number)}", context, entry
                 else:
-                    problems.add(f"{place}/{entry_number}", f"expected an object, found {json_type(entry)}")
+                    errors.add(f"{location}/{entry_number}", f"expected an object, found {json_type(entry)}")
 
 
-def _list(owner: Any, name: str, place: str, problems: RowErrors) -> list[Any]:
+def _list(owner: Any, name: str, location: str, errors: RowErrors) -> list[Any]:
     if not isinstance(owner, dict):
-        problems.add(place, f"expected an object, found {json_type(owner)}")
+        errors.add(location, f"expected an object, found {json_type(owner)}")
         return []
-    found = owner.get(name)
-    if not isinstance(found, list):
-        problems.add(place, f'"{name}" is {json_type(found)}, expected a list')
+    value = owner.get(name)
+    if not isinstance(value, list):
+        errors.add(location, f'"{name}" is {json_type(value)}, expected a list')
         return []
-    return found
+    return value
 
 
-def _fault(entry: dict[str, Any], context: str) -> str | None:
+def _error(entry: dict[str, Any], context: str) -> str | None:
     for name in ("id", "question"):
         if not isinstance(entry.get(name), str):
             return f'"{name}" is {json_type(entry.get(name))}, expected a string'
@@ -75,10 +75,10 @@ def _fault(entry: dict[str, Any], context: str) -> str | None:
         return f'"answers" is {json_type(answers)}, expected a list'
     if answers and entry.get("is_impossible"):
         return "is_impossible, and yet there are answers"
-    return next((fault for answer in answers if (fault := _answer_fault(answer, context))), None)
+    return next((reason for answer in answers if (reason := _answer_error(answer, context))), None)
 
 
-def _answer_fault(answer: Any, context: str) -> str | None:
+def _answer_error(answer: Any, context: str) -> str | None:
     if not isinstance(answer, dict) or not isinstance(answer.get("text"), str):
         return 'an answer must be an object with "text" and "answer_start"'
     text, start = answer["text"], answer.get("answer_start")
@@ -87,5 +87,5 @@ def _answer_fault(answer: Any, context: str) -> str | None:
     if not text:
         return "an answer is empty"
     if start < 0 or not context.startswith(text, start):
-        return f"the answer {text[:40]!r} does not stand at character {start} of its context"
+        return f"the answer {text[:40]!r} is not at character {start} of its context"
     return None

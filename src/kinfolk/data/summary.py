@@ -1,12 +1,12 @@
-"""What there is to know about labelled data before a training run: balance, lengths, repeats, and what looks wrong.
+"""What there is to know about labelled data before a training run: class balance, lengths, duplicates, likely mistakes.
 
-Does the model know the language? Two numbers tell, measured on nine public vocabularies (WordPiece, byte BPE, BPE and
-unigram) over articles, reviews, captions, questions and news. A word is a run of letters and digits, a mark, or one
-character of a script that writes no blanks.
+Does the model know the language? Two numbers tell, measured on nine public vocabularies (WordPiece, byte-level BPE, BPE
+and unigram) over articles, reviews, captions, questions and news. A word is a run of letters and digits, a punctuation
+mark, or one character of a script that writes no spaces.
 
-  pieces per word   own language 1.00 to 1.30, up to 1.45 for lower-case names in a vocabulary with capitals;
-                    another language in the same letters 1.47 to 2.45; Chinese in an English byte BPE 2.07 to 2.15
-  unknown pieces    own language at most 0.4 %; Chinese in other English vocabularies 40 % and more
+  subwords per word   own language 1.00 to 1.30, up to 1.45 for lower-case names in a cased vocabulary;
+  (fertility)         another language in the same script 1.47 to 2.45; Chinese in an English byte BPE 2.07 to 2.15
+  unknown tokens      own language at most 0.4 %; Chinese in other English vocabularies 40 % and more
 """
 
 from __future__ import annotations
@@ -19,40 +19,63 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from kinfolk.data.batching import chunks
-from kinfolk.data.examples import AnyExample, Choice, Question, Sentence, fingerprint, numbers_of
+from kinfolk.data.examples import AnyExample, Choice, Question, Sentence, fingerprint, numeric_labels
 from kinfolk.errors import DataError, shorten_list
-from kinfolk.text.encoding import Text
+from kinfolk.text.encoding import Encoding, Text
 from kinfolk.text.tokenizer import Tokenizer
 
-MAX_SUBWORDS_PER_WORD = 1.46  # per word
-MAX_UNKNOWN_RATE = 0.05  # of all pieces
-MIN_WORDS = 100  # below it the two numbers above say nothing
+MAX_SUBWORDS_PER_WORD = 1.46
+MAX_UNKNOWN_RATE = 0.05
+MIN_WORDS = 100  # with fewer the two rates say nothing
 FEW_EXAMPLES = 5  # of a class
 MANY_CLASSES = 10
 SHOWN = 3
-AT_ONCE = 1024
+CHUNK_TEXTS = 1024
 
 UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Thai, Lao, kana, Chinese characters
 WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 Counts = tuple[tuple[str, int], ...]  # most frequent first
 
 
+class TokenCounts:
+    """Lengths and unknown tokens of sequences, added as they are encoded: here, or where a task encodes them anyway."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.tokenizer = tokenizer
+        self.lengths: list[int] = []  # special tokens included
+        self.subwords = 0  # without them
+        self.unknown = 0
+
+    def add(self, encoding: Encoding, pair: bool) -> None:
+        """Count the tokens of one whole text, or of one pair."""
+        self.lengths.append(len(encoding))
+        self.subwords += len(encoding) - self.tokenizer.special_tokens_count(pair)
+        if self.tokenizer.unk_id is not None:
+            self.unknown += encoding.ids.count(self.tokenizer.unk_id)
+
+
 @dataclass(frozen=True, slots=True)
-class Pieces:
-    """What the tokenizer makes of the texts; lengths count special tokens."""
+class TokenStats:
+    """What the tokenizer makes of the texts; lengths include special tokens."""
 
     median: int
-    most: int  # 95 of 100 sequences are not longer
+    p95: int
     longest: int
-    above: float  # share of sequences that are longer than the model's limit
-    per_word: float
-    unknown: float
+    over_limit: float  # share of sequences that are longer than the model's limit
+    subwords_per_word: float
+    unknown_rate: float
     words: int
+
+    @property
+    def foreign(self) -> bool:
+        """Do the texts look like a language that the vocabulary was not made for?"""
+        split = self.unknown_rate > MAX_UNKNOWN_RATE or self.subwords_per_word > MAX_SUBWORDS_PER_WORD
+        return self.words >= MIN_WORDS and split
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
-    """How many examples have a text that stood before, and the first of them: (where, where it stood before)."""
+class Duplicates:
+    """How many examples repeat an earlier text, and the first of them: (location, location of the earlier one)."""
 
     count: int
     first: tuple[tuple[str, str], ...]
@@ -65,32 +88,31 @@ class Repeats:
 
 @dataclass(frozen=True, slots=True)
 class DataSummary:
-    """The state of labelled data; `str` is what is printed before training."""
+    """Statistics of labelled data; `str` is what is printed before training."""
 
     examples: int
     dev_examples: int
     labels: Counts
     tags: Counts  # of words
-    numbers: tuple[float, float, float] | None  # smallest, median, largest
-    pieces: Pieces
+    numbers: tuple[float, float, float] | None  # of regression: minimum, median, maximum
+    tokens: TokenStats
     limit: int
-    repeats: Repeats  # within train
-    shared: Repeats  # of dev in train
+    duplicates: Duplicates  # within train
+    overlap: Duplicates  # dev examples that train has too
     warnings: tuple[str, ...]
-    read: str = ""  # the task, and what was read of the file
+    description: str = ""  # the task, and what was read of the file
 
     def __str__(self) -> str:
-        pieces = self.pieces
+        tokens = self.tokens
         lines = [
-            *([f"read       {self.read}"] if self.read else []),
-            f"examples   {self.examples:,} to train on, {self.dev_examples:,} for dev",
+            *([f"read       {self.description}"] if self.description else []),
+            f"examples   {self.examples:,} train, {self.dev_examples:,} dev",
             *([f"labels     {self._balance(self.labels)}"] if self.labels or not self.tags else []),
             *([f"tags       {self._balance(self.tags)}"] if self.tags else []),
-            f"tokens     median {pieces.median}, 95% up to {pieces.most}, longest {pieces.longest}; "
-            f"{pieces.above:.1%} above the limit of {self.limit}",
-            f"pieces     {pieces.per_word:.2f} per word, {pieces.unknown:.1%} unknown",
-            f"repeats    within train: {self.repeats}",
-            f"           of dev in train: {self.shared}",
+            f"tokens     median {tokens.median}, 95% up to {tokens.p95}, longest {tokens.longest}; "
+            f"{tokens.over_limit:.1%} above the limit of {self.limit}",
+            f"subwords   {tokens.subwords_per_word:.2f} per word, {tokens.unknown_rate:.1%} unknown",
+            f"duplicates {self.duplicates} in train; train/dev overlap {self.overlap}",
         ]
         return "\n".join(lines + [f"warning    {warning}" for warning in self.warnings])
 
@@ -103,50 +125,58 @@ class DataSummary:
 
 
 def summarize(
-    train: Sequence[AnyExample], dev: Sequence[AnyExample], tokenizer: Tokenizer, limit: int, read: str = ""
+    train: Sequence[AnyExample],
+    dev: Sequence[AnyExample],
+    tokenizer: Tokenizer,
+    limit: int,
+    description: str = "",
+    counts: TokenCounts | None = None,
 ) -> DataSummary:
-    """Look through the examples; `limit` is the longest sequence of the model, `dev` may be empty."""
+    """Statistics of the examples; `limit` is the longest sequence of the model, `dev` may be empty.
+
+    `counts` are those of the training texts, where they were tokenized already; else that is done here.
+    """
     if not train:
         raise DataError("there are no examples to train on")
-    labels = Counter(name for example in train for name in labels_of(example))
-    tags = Counter(name for example in train for name in tags_of(example))
-    numbers = sorted(numbers_of(train))
-    pieces = _pieces(train, tokenizer, limit)
+    labels = Counter(name for example in train for name in class_labels(example))
+    tags = Counter(name for example in train for name in word_tags(example))
+    numbers = sorted(numeric_labels(train))
+    tokens = _token_stats(train, count_tokens(train, tokenizer) if counts is None else counts, limit)
     seen: dict[bytes, str] = {}
-    repeats = _repeats(train, seen, adding=True)
+    duplicates = _duplicates(train, seen, adding=True)
     return DataSummary(
         examples=len(train),
         dev_examples=len(dev),
         labels=tuple(labels.most_common()),
         tags=tuple(tags.most_common()),
         numbers=(numbers[0], numbers[len(numbers) // 2], numbers[-1]) if numbers else None,
-        pieces=pieces,
+        tokens=tokens,
         limit=limit,
-        repeats=repeats,
-        shared=_repeats(dev, seen, adding=False),
-        warnings=(*_label_warnings(labels + tags, dev), *_text_warnings(train, pieces)),
-        read=read,
+        duplicates=duplicates,
+        overlap=_duplicates(dev, seen, adding=False),
+        warnings=(*_label_warnings(labels + tags, dev), *_text_warnings(train, tokens)),
+        description=description,
     )
 
 
-def labels_of(example: AnyExample) -> tuple[str, ...]:
-    """What is counted of a whole example: its class or labels, the place of its answer, or whether it has one."""
+def class_labels(example: AnyExample) -> tuple[str, ...]:
+    """What is counted of a whole example: its class or labels, the index of its answer, or whether it has one."""
     if isinstance(example, Choice):
         return () if example.answer is None else (f"option {example.answer}",)
     if isinstance(example, Question):
         return ("with answer",) if example.answers else ("without answer",)
-    if isinstance(example, Sentence):  # its tags are learned, not what it says as a whole
+    if isinstance(example, Sentence):  # it is trained on its tags, not on its label
         return ()
     label = example.label
     return (label,) if isinstance(label, str) else label if isinstance(label, tuple) else ()
 
 
-def tags_of(example: AnyExample) -> tuple[str, ...]:
+def word_tags(example: AnyExample) -> tuple[str, ...]:
     """The tags of a sentence's words."""
     return (example.tags or ()) if isinstance(example, Sentence) else ()
 
 
-def _sequences(example: AnyExample) -> Iterator[Text]:
+def sequences(example: AnyExample) -> Iterator[Text]:
     """The texts and pairs that the model reads of an example."""
     first, *others = example.content
     if others:
@@ -155,31 +185,32 @@ def _sequences(example: AnyExample) -> Iterator[Text]:
         yield first
 
 
-def _pieces(train: Iterable[AnyExample], tokenizer: Tokenizer, limit: int) -> Pieces:
-    lengths: list[int] = []
-    words = unknown = 0
-    own = 0  # pieces without special tokens
-    for texts in chunks((text for example in train for text in _sequences(example)), AT_ONCE):
+def count_tokens(examples: Iterable[AnyExample], tokenizer: Tokenizer) -> TokenCounts:
+    """Tokenize all texts of the examples and count."""
+    counts = TokenCounts(tokenizer)
+    for texts in chunks((text for example in examples for text in sequences(example)), CHUNK_TEXTS):
         for text, encoding in zip(texts, tokenizer.encode_many(texts), strict=True):
-            parts = text if isinstance(text, tuple) else (text,)
-            words += sum(len(WORD.findall(part)) for part in parts)
-            lengths.append(len(encoding))
-            own += len(encoding) - tokenizer.special_tokens_count(len(parts) == 2)
-            unknown += encoding.ids.count(tokenizer.unk_id) if tokenizer.unk_id is not None else 0
-    lengths.sort()
-    count = len(lengths)
-    return Pieces(
-        median=lengths[count // 2],
-        most=lengths[(95 * count - 1) // 100],
+            counts.add(encoding, isinstance(text, tuple))
+    return counts
+
+
+def _token_stats(train: Iterable[AnyExample], counts: TokenCounts, limit: int) -> TokenStats:
+    texts = (text for example in train for text in sequences(example))
+    parts = (part for text in texts for part in (text if isinstance(text, tuple) else (text,)))
+    words = sum(len(WORD.findall(part)) for part in parts)
+    lengths = sorted(counts.lengths)
+    return TokenStats(
+        median=lengths[len(lengths) // 2],
+        p95=lengths[(95 * len(lengths) - 1) // 100],
         longest=lengths[-1],
-        above=sum(length > limit for length in lengths) / count,
-        per_word=own / max(words, 1),
-        unknown=unknown / max(own, 1),
+        over_limit=sum(length > limit for length in lengths) / len(lengths),
+        subwords_per_word=counts.subwords / max(words, 1),
+        unknown_rate=counts.unknown / max(counts.subwords, 1),
         words=words,
     )
 
 
-def _repeats(examples: Iterable[AnyExample], seen: dict[bytes, str], adding: bool) -> Repeats:
+def _duplicates(examples: Iterable[AnyExample], seen: dict[bytes, str], adding: bool) -> Duplicates:
     count = 0
     first: list[tuple[str, str]] = []
     for example in examples:
@@ -190,15 +221,15 @@ def _repeats(examples: Iterable[AnyExample], seen: dict[bytes, str], adding: boo
                 first.append((example.location, seen[key]))
         elif adding:
             seen[key] = example.location
-    return Repeats(count, tuple(first))
+    return Duplicates(count, tuple(first))
 
 
 def _label_warnings(counts: Counter[str], dev: Iterable[AnyExample]) -> Iterator[str]:
-    absent = sorted({name for example in dev for name in labels_of(example) + tags_of(example)} - counts.keys())
+    absent = sorted({name for example in dev for name in class_labels(example) + word_tags(example)} - counts.keys())
     if absent:
         yield f"in dev but not in train, so they can never be predicted: {shorten_list(absent, 12)}"
     if len(counts) > MANY_CLASSES and 2 * len(counts) > counts.total() and all(map(_is_number, counts)):
-        yield "most labels are different numbers, each a class of its own: for numbers to learn, the task is regress"
+        yield "most labels are distinct numbers, each taken as a class; if they are values, use the task regress"
         return
     rare = [f"{name} ({count})" for name, count in reversed(counts.most_common()) if count < FEW_EXAMPLES]
     if rare:
@@ -212,12 +243,12 @@ def _is_number(label: str) -> bool:
         return False
 
 
-def _text_warnings(train: Iterable[AnyExample], pieces: Pieces) -> Iterator[str]:
+def _text_warnings(train: Iterable[AnyExample], tokens: TokenStats) -> Iterator[str]:
     empty = [example.location for example in train if not all(text.strip() for text in example.content)]
     if empty:
-        yield f"an empty text in {len(empty):,} examples: {shorten_list(empty, SHOWN)}"
-    advice = "the model may not know their language, spelling or case; choose one that does"
-    if pieces.words >= MIN_WORDS and pieces.unknown > MAX_UNKNOWN_RATE:
-        yield f"{pieces.unknown:.0%} of the pieces are unknown to the vocabulary: {advice}"
-    elif pieces.words >= MIN_WORDS and pieces.per_word > MAX_SUBWORDS_PER_WORD:
-        yield f"the words fall into {pieces.per_word:.2f} pieces each, where 1.0 to 1.3 is usual: {advice}"
+        yield f"empty text in {len(empty):,} examples: {shorten_list(empty, SHOWN)}"
+    if tokens.foreign:
+        unknown = f"{tokens.unknown_rate:.0%} of the tokens are unknown to the vocabulary"
+        split = f"words are split into {tokens.subwords_per_word:.2f} subwords on average (1.0 to 1.3 is usual)"
+        reason = unknown if tokens.unknown_rate > MAX_UNKNOWN_RATE else split
+        yield f"{reason}: the model may not know the language, spelling or case; choose one that does"

@@ -1,12 +1,9 @@
-"""Labelled texts from tables: classes, any number of labels, or numbers; plain lines where only texts are wanted.
+"""Labelled texts from tables: classes, multiple labels, or numbers; plain lines where only texts are wanted.
 
-.csv, .tsv (quotes are text), .jsonl and .parquet files have columns; columns.py says which is which. Labels stay
-text ("0" is the class "0"); blanks around them are not part of them.
-
-Which column is what: the user's word first, then the names that public data sets use, else an error with a list.
-
-A guess is made only where one reading fits. A second text is taken only as the partner of the first (`sentence1` and
-`sentence2`), never by itself. Case does not matter in guesses.
+.csv, .tsv (quotes are text), .jsonl and .parquet files have columns. Which is which: the user's choice first, then the
+names that public data sets use, else an error that lists the columns. A column is guessed only where one reading fits.
+A second text is taken only as the partner of the first (`sentence1` and `sentence2`), never by itself. Case does not
+matter in guesses. Labels stay text ("0" is the class "0"); spaces around them are not part of them.
 """
 
 from __future__ import annotations
@@ -14,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.examples import Example, Label, ReadResult, finished
-from kinfolk.data.formats import TABLE_SUFFIXES, is_table, numbered_lines, numbered_rows
+from kinfolk.data.examples import Example, Label, ReadResult, read_result
+from kinfolk.data.formats import TABLE_SUFFIXES, Row, Rows, is_table, numbered_lines, numbered_rows
 from kinfolk.errors import (
     DataError,
     FolderError,
@@ -31,7 +29,7 @@ from kinfolk.errors import (
 )
 from kinfolk.files import parse_json
 
-PAIRS = (
+PAIR_COLUMNS = (
     ("sentence1", "sentence2"),
     ("premise", "hypothesis"),
     ("question1", "question2"),
@@ -43,7 +41,7 @@ PAIRS = (
     ("question", "answer"),
     ("query", "passage"),
 )
-TEXTS = ("text", "sentence", "review", "content", "document", "comment", "tweet", "utterance")
+TEXT_COLUMNS = ("text", "sentence", "review", "content", "document", "comment", "tweet", "utterance")
 LABEL_COLUMNS = (
     *("label", "labels", "gold_label", "class", "category", "stars", "rating", "score"),
     *("is_duplicate", "quality", "target", "sentiment", "intent"),
@@ -57,7 +55,7 @@ class TableColumns:
     text: str
     pair: str | None
     label: str | None
-    others: tuple[str, ...] = field(default=(), compare=False)  # that nobody reads
+    others: tuple[str, ...] = field(default=(), compare=False)  # not read
 
     @property
     def description(self) -> str:
@@ -67,12 +65,12 @@ class TableColumns:
         return read + (f"; not read: {shorten_list(self.others, 12)}" if self.others else "")
 
     @property
-    def named(self) -> list[str]:
+    def names(self) -> list[str]:
         return [name for name in (self.text, self.pair, self.label) if name is not None]
 
 
 def find_columns(
-    where: str, present: Sequence[str], text: str | None, pair: str | None, label: str | None, needs_label: bool
+    location: str, present: Sequence[str], text: str | None, pair: str | None, label: str | None, needs_label: bool
 ) -> TableColumns:
     """The columns of a table: those named, and guesses for those not. `pair=""` says that there is no second text.
 
@@ -80,16 +78,17 @@ def find_columns(
     """
     for name in filter(None, (text, pair, label)):
         if name not in present:
-            raise DataError(f"{where}: {missing_column(name, present)}")
-    taken = [name for name in (text, pair, label) if name]
-    if len(set(taken)) < len(taken):
-        raise InputError(f'{where}: text, pair and label must be different columns, not "{shorten_list(taken)}"')
+            raise DataError(f"{location}: {missing_column(name, present)}")
+    named = [name for name in (text, pair, label) if name]
+    if len(set(named)) < len(named):
+        raise InputError(f'{location}: text, pair and label must be different columns, not "{shorten_list(named)}"')
     if label is None and needs_label:
-        label = _one(where, present, [name for name in _known(present, LABEL_COLUMNS) if name not in taken], "label")
-    text = text or _text(where, [name for name in present if name not in (pair, label)], present)
+        candidates = [name for name in _known(present, LABEL_COLUMNS) if name not in named]
+        label = _only(location, present, candidates, "label")
+    text = text or _text_column(location, [name for name in present if name not in (pair, label)], present)
     if pair is None:
         partners = _partners(text, [name for name in present if name != label])
-        pair = _one(where, present, partners, "pair") if partners else None
+        pair = _only(location, present, partners, "pair") if partners else None
     others = tuple(name for name in present if name not in (text, pair, label))
     return TableColumns(text, pair or None, label, others)
 
@@ -99,31 +98,59 @@ def _known(present: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _partners(text: str, free: Sequence[str]) -> list[str]:
-    return _known(free, [second for first, second in PAIRS if first == text.lower()])
+    return _known(free, [second for first, second in PAIR_COLUMNS if first == text.lower()])
 
 
-def _text(where: str, free: Sequence[str], present: Sequence[str]) -> str:
+def _text_column(location: str, free: Sequence[str], present: Sequence[str]) -> str:
     """The one column with the name of a text that is not another's partner."""
-    named = _known(free, (*TEXTS, *(first for first, _ in PAIRS)))
+    named = _known(free, (*TEXT_COLUMNS, *(first for first, _ in PAIR_COLUMNS)))
     seconds = [partner for name in named for partner in _partners(name, free)]
-    return _one(where, present, [name for name in named if name not in seconds], "text")
+    return _only(location, present, [name for name in named if name not in seconds], "text")
 
 
-def _one(where: str, present: Sequence[str], candidates: list[str], role: str) -> str:
+def _only(location: str, present: Sequence[str], candidates: list[str], role: str) -> str:
     if len(candidates) == 1:
         return candidates[0]
     why = f"{' and '.join(candidates)} could be" if candidates else "no column has a name that says it is"
     listed = shorten_list(present, limit=12) or "none"
     no_header = "" if candidates else "; a file without a header line needs --header"
-    raise DataError(f"{where}: {why} the {role}; the columns are: {listed}; name one with --{role}{no_header}")
+    raise DataError(f"{location}: {why} the {role}; the columns are: {listed}; name one with --{role}{no_header}")
+
+
+class Table:
+    """The rows of a table file, read once: `peek` shows the first ones, iterating yields all with their lines.
+
+    Bad rows are collected in `errors`, of which `max_bad_rows` are allowed.
+    """
+
+    def __init__(self, path: str | Path, header: Sequence[str] | None = None, max_bad_rows: int | None = 0):
+        self.path = Path(path)
+        self.errors = RowErrors(str(path), max_bad_rows)
+        self._peeked: list[tuple[int, Row]] = []
+        self._rows = table_rows(self.path, self.errors, header)
+
+    def peek(self, count: int) -> list[Row]:
+        """The first `count` good rows."""
+        self._peeked += islice(self._rows, max(count - len(self._peeked), 0))
+        return [row for _, row in self._peeked[:count]]
+
+    def __iter__(self) -> Iterator[tuple[int, Row]]:
+        return chain(self._peeked, self._rows)
+
+
+def table_rows(path: Path, errors: RowErrors, header: Sequence[str] | None) -> Rows:
+    """The rows of a .csv, .tsv, .jsonl or .parquet file, each with its line."""
+    if header is not None and path.suffix.lower() not in (".csv", ".tsv"):
+        raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
+    return numbered_rows(path, errors, header=header)
 
 
 class BadValueError(ValueError):
-    """A value of a row that cannot be used; the reader turns it into a problem with its line."""
+    """A value of a row that cannot be used; the reader adds the line."""
 
 
 def read_examples(
-    path: str | Path,
+    source: str | Path | Table,
     kind: str = "classify",
     text: str | None = None,
     pair: str | None = None,
@@ -135,48 +162,43 @@ def read_examples(
     """The examples of a file; `kind` is classify, multilabel or regress.
 
     `text`, `pair` and `label` name columns and are guessed when not given; `pair=""` says that there is no second
-    text. `header` names the columns of a .csv or .tsv file that has no header line. Without `needs_label` a label is
-    read only where its column is named, and may be empty.
+    text. `header` names the columns of a .csv or .tsv file that has no header line; it and `max_bad_rows` of a `Table`
+    are its own. Without `needs_label` a label is read only where its column is named, and may be empty.
     """
-    path = Path(path)
     parse = PARSERS[check_choice("kind", kind, PARSERS)]
-    problems = RowErrors(str(path), max_bad_rows)
-    if not is_table(path):
-        _refuse_lines(path, needs_label, [text, pair, label, header])
-        lines = [Example(line, None, None, f"{path}:{number}") for number, line in numbered_lines(path, problems)]
-        return finished(lines, problems, needs_some=False)
+    if not isinstance(source, Table):
+        if not is_table(source):
+            return _read_lines(Path(source), needs_label, (text, pair, label, header), max_bad_rows)
+        source = Table(source, header, max_bad_rows)
     examples: list[Example] = []
     columns: TableColumns | None = None
-    for number, row in table_rows(path, problems, header):
+    for line, row in source:
         if columns is None:
-            columns = find_columns(str(path), list(row), text, pair, label, needs_label)
+            columns = find_columns(str(source.path), list(row), text, pair, label, needs_label)
         try:
-            examples.append(_example(row, columns, parse, needs_label, f"{path}:{number}"))
+            examples.append(_example(row, columns, parse, needs_label, f"{source.path}:{line}"))
         except BadValueError as error:
-            problems.add(number, str(error))
-    return finished(examples, problems, needs_label, "" if columns is None else columns.description)
+            source.errors.add(line, str(error))
+    return read_result(examples, source.errors, needs_label, "" if columns is None else columns.description)
 
 
-def _refuse_lines(path: Path, needs_label: bool, named: Sequence[object]) -> None:
+def _read_lines(
+    path: Path, needs_label: bool, named: Sequence[object], max_bad_rows: int | None
+) -> ReadResult[Example]:
     tables = f"{', '.join(TABLE_SUFFIXES)} files have columns"
     if needs_label:
         raise DataError(f"{path}: plain lines have no labels; only {tables}")
     if any(named):
         raise DataError(f"{path}: only {tables}, so none can be named")
-
-
-def table_rows(path: Path, problems: RowErrors, header: Sequence[str] | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a .csv, .tsv, .jsonl or .parquet file, each with its number."""
-    suffix = path.suffix.lower()
-    if header is not None and suffix not in (".csv", ".tsv"):
-        raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
-    return numbered_rows(path, problems, header=header)
+    errors = RowErrors(str(path), max_bad_rows)
+    examples = [Example(text, None, None, f"{path}:{line}") for line, text in numbered_lines(path, errors)]
+    return read_result(examples, errors, needs_some=False)
 
 
 def _example(
-    row: dict[str, Any], columns: TableColumns, parse: Callable[[Any], Label], needs_label: bool, where: str
+    row: Row, columns: TableColumns, parse: Callable[[Any], Label], needs_label: bool, location: str
 ) -> Example:
-    for name in columns.named:
+    for name in columns.names:
         if name not in row:
             raise BadValueError(missing_column(name, list(row)))
     for name in filter(None, (columns.text, columns.pair)):
@@ -184,31 +206,31 @@ def _example(
             raise BadValueError(f'"{name}" is {json_type(row[name])}, expected a string')
     value = None if columns.label is None else row[columns.label]
     label = parse(value) if needs_label or value not in (None, "") else None
-    return Example(row[columns.text], None if columns.pair is None else row[columns.pair], label, where)
+    return Example(row[columns.text], None if columns.pair is None else row[columns.pair], label, location)
 
 
 def _class_label(value: Any) -> str:
-    """Text as it stands; a number or a truth of a JSON file as JSON writes it."""
+    """Text as it stands; a number or a truth value of a JSON file as JSON writes it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
         raise BadValueError(f"the label is {json_type(value)}, expected a string or a number")
     label = str(value).strip()
-    if not label or value != value:  # parquet files may say NaN where nothing is
+    if not label or value != value:  # parquet files may say NaN for a missing value
         raise BadValueError("the label is empty")
     return label
 
 
 def _label_set(value: Any) -> tuple[str, ...]:
-    """A list, or text that is a JSON list or has | or commas between its labels; nothing is no label at all."""
+    """A list, or text that is a JSON list or has | or commas between its labels; an empty one has no labels."""
     if isinstance(value, str):
-        value = _listed(value.strip())
+        value = _parse_list(value.strip())
     if not isinstance(value, list):
         raise BadValueError(f"the labels are {json_type(value)}, expected a list")
     return tuple(dict.fromkeys(map(_class_label, value)))
 
 
-def _listed(text: str) -> Any:
+def _parse_list(text: str) -> Any:
     if text.startswith("["):
         try:
             return parse_json(text, "the labels")

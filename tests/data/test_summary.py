@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kinfolk.data.examples import Choice, Example, Question, Sentence
-from kinfolk.data.summary import summarize
+from kinfolk.data.summary import TokenCounts, summarize
 from kinfolk.data.tables import read_examples
 from kinfolk.data.tagging import read_slots
 from kinfolk.demo import passages
@@ -37,20 +37,27 @@ def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
     train = [example(text, "no" if number == 5 else "yes", number) for number, text in enumerate(texts, start=1)]
     dev = [example("ALPHA", "yes", 1, "d"), example("beta", "yes", 2, "d")]
     found = summarize(train, dev, letters, limit=9)
-    assert (found.pieces.median, found.pieces.most, found.pieces.longest, found.pieces.above) == (4, 10, 10, 0.2)
-    assert (found.pieces.per_word, found.pieces.unknown, found.pieces.words) == (1.0, 0.0, 16)
+    assert (found.tokens.median, found.tokens.p95, found.tokens.longest, found.tokens.over_limit) == (4, 10, 10, 0.2)
+    assert (found.tokens.subwords_per_word, found.tokens.unknown_rate, found.tokens.words) == (1.0, 0.0, 16)
     assert found.labels == (("yes", 4), ("no", 1))
-    assert (found.repeats.count, found.repeats.first) == (1, (("t:4", "t:2"),))
-    assert (found.shared.count, found.shared.first) == (1, (("d:1", "t:1"),))
+    assert (found.duplicates.count, found.duplicates.first) == (1, (("t:4", "t:2"),))
+    assert (found.overlap.count, found.overlap.first) == (1, (("d:1", "t:1"),))
     assert str(found).splitlines() == [
-        "examples   5 to train on, 2 for dev",
+        "examples   5 train, 2 dev",
         "labels     yes 80.0% (4), no 20.0% (1)",
         "tokens     median 4, 95% up to 10, longest 10; 20.0% above the limit of 9",
-        "pieces     1.00 per word, 0.0% unknown",
-        "repeats    within train: 1 (t:4 = t:2)",
-        "           of dev in train: 1 (d:1 = t:1)",
+        "subwords   1.00 per word, 0.0% unknown",
+        "duplicates 1 (t:4 = t:2) in train; train/dev overlap 1 (d:1 = t:1)",
         "warning    fewer than 5 examples in train: no (1), yes (4)",
     ]
+
+
+def test_counts_of_texts_that_were_encoded_before_give_the_same_summary(letters: Tokenizer) -> None:
+    train = [example("alpha beta"), Example("alpha", "gamma ?", "b", "t:2")]
+    counts = TokenCounts(letters)
+    for one in train:
+        counts.add(letters.encode(one.content if one.pair else one.text), one.pair is not None)
+    assert summarize(train, [], letters, 9, counts=counts) == summarize(train, [], letters, 9)
 
 
 def test_labels_that_only_dev_has_are_named(letters: Tokenizer) -> None:
@@ -61,7 +68,7 @@ def test_labels_that_only_dev_has_are_named(letters: Tokenizer) -> None:
 
 def test_empty_texts_are_told_with_their_place(letters: Tokenizer) -> None:
     train = [example("alpha" * (number < 4), "a", number) for number in range(6)]
-    assert summarize(train, [], letters, limit=9).warnings == ("an empty text in 2 examples: t:4, t:5",)
+    assert summarize(train, [], letters, limit=9).warnings == ("empty text in 2 examples: t:4, t:5",)
 
 
 def test_every_kind_of_example_can_be_surveyed(letters: Tokenizer) -> None:
@@ -70,9 +77,9 @@ def test_every_kind_of_example_can_be_surveyed(letters: Tokenizer) -> None:
     several = summarize([example("alpha", ("a", "b")), example("beta", ("a",)), example("gamma", ())], [], letters, 9)
     assert several.labels == (("a", 2), ("b", 1))
     choice = summarize([Choice("alpha", ("beta", "beta gamma"), 1, "t:1")], [], letters, 9)
-    assert (choice.labels, choice.pieces.longest) == ((("option 1", 1),), 6)
+    assert (choice.labels, choice.tokens.longest) == ((("option 1", 1),), 6)
     question = summarize([Question("q", "alpha", "beta gamma", (), "t:q")], [], letters, 9)
-    assert (question.labels, question.pieces.longest) == ((("without answer", 1),), 6)
+    assert (question.labels, question.tokens.longest) == ((("without answer", 1),), 6)
     sentence = summarize([Sentence(("alpha", "beta"), ("B-x", "O"), "intent", "t:1")], [], letters, 9)
     assert (sentence.labels, sentence.tags) == ((), (("B-x", 1), ("O", 1)))  # tags are learned, not the intent
     assert "labels" not in str(sentence)
@@ -86,8 +93,8 @@ def test_published_repeats_are_found(english: Tokenizer) -> None:
     train, dev = (
         read_examples(shared_data(f"glue/CoLA/{split}.tsv"), header=header).examples for split in ("train", "dev")
     )
-    assert summarize(train, dev, english, 512).shared.count == 16
-    assert summarize(dev, dev, english, 512).shared.count == len(dev)
+    assert summarize(train, dev, english, 512).overlap.count == 16
+    assert summarize(dev, dev, english, 512).overlap.count == len(dev)
 
 
 def test_atis_labels_that_train_lacks_are_named(english: Tokenizer) -> None:
@@ -111,7 +118,7 @@ def test_a_language_that_the_model_knows_gives_no_warning(english: Tokenizer) ->
     assert language_warnings(passages(), english) == []
 
 
-@pytest.mark.parametrize(("name", "reason"), [("fr", "pieces each"), ("zh", "unknown to the vocabulary")])
+@pytest.mark.parametrize(("name", "reason"), [("fr", "subwords"), ("zh", "unknown to the vocabulary")])
 def test_a_language_that_the_model_does_not_know_gives_a_warning(english: Tokenizer, name: str, reason: str) -> None:
     lines = shared_data(f"wikipedia/{name}.txt").read_text("utf-8").splitlines()
     (warning,) = language_warnings([line for line in lines if line][:100], english)
