@@ -7,7 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinfolk.nn.packed import Layout, pack
+from kinfolk.nn.attention import Attention
+from kinfolk.nn.fast.kernels import attend
+from kinfolk.nn.packed import Layout, Tokens, join, pack
+from kinfolk.nn.scopes import Causal
 
 few = settings(max_examples=50, deadline=None, derandomize=True)
 LENGTHS = st.lists(st.integers(0, 6), max_size=6)
@@ -88,3 +91,27 @@ def test_an_empty_batch_is_a_batch() -> None:
     assert layout.pad(nothing).shape == (0, 0, 4)
     assert layout.mean(nothing).shape == layout.max(nothing).shape == (0, 4)
     assert layout.first(nothing).shape == (0, 4)
+
+
+def test_a_memory_joined_to_a_segment_is_what_causal_attention_looks_at() -> None:
+    torch.manual_seed(0)
+    part = Attention(8, 2).double()
+    memory, segment = Layout((2, 0, 3)), Layout((3, 4, 1), first_positions=(2, 0, 3))
+    rows = torch.randn(memory.tokens + segment.tokens, 8, dtype=torch.float64)
+    joined, order = join(memory, segment)
+    whole = rows[order]
+    expected = joined.split(part(whole, Causal().plan(joined)))
+    _, keys, values = part.project(whole).unbind(1)
+    queries = part.project(rows[memory.tokens :])[:, 0]
+    mixed = attend((queries, keys, values), Causal().plan(segment, joined))
+    found = segment.split(part.output(mixed.flatten(1)))
+    for vectors, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(vectors, wanted[len(wanted) - len(vectors) :], rtol=0, atol=1e-12)
+
+
+def test_ids_may_have_a_dimension_of_characters() -> None:
+    layout = Layout((2, 3))
+    tokens = Tokens(torch.arange(20).view(5, 4), layout)
+    assert [part.shape for part in layout.split(tokens.ids)] == [(2, 4), (3, 4)]
+    assert layout.unpad(layout.pad(tokens.ids)).equal(tokens.ids)
+    assert layout.first(tokens.ids).tolist() == [[0, 1, 2, 3], [8, 9, 10, 11]]

@@ -57,7 +57,8 @@ class Attention(nn.Module):
 
     def project(self, hidden: Tensor) -> Tensor:
         """Queries, keys and values: (tokens, 3, heads, head_width)."""
-        return self.qkv(hidden).view(len(hidden), 3, self.heads, -1)  # type: ignore[no-any-return]
+        projected = self.qkv(hidden)
+        return projected.view(len(hidden), 3, self.heads, projected.shape[1] // (3 * self.heads))  # type: ignore[no-any-return]
 
     def _mix(
         self, projected: tuple[Tensor, ...], plan: AttentionPlan, bias: Bias | None, trace: Trace | None
