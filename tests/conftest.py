@@ -92,6 +92,17 @@ def small_translator(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The names of the models that the estimators load from now on."""
+    from kinfolk.sklearn import base
+
+    names: list[object] = []
+    load = base.load_encoder
+    monkeypatch.setattr(base, "load_encoder", lambda name, *more: names.append(name) or load(name, *more))
+    return names
+
+
+@pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
     """Runs `kinfolk` inside the test's process, so that torch is imported once; being the test's, it is not tuned."""
     from kinfolk.cli import main

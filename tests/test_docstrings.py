@@ -14,7 +14,7 @@ MODULES = sorted(
     for file in SOURCE.rglob("*.py")
     if ">>>" in file.read_text(encoding="utf-8")
 )
-SHOWN_ELSEWHERE = {"kinfolk.sklearn"}  # test_sklearn.py runs it, with the demo model
+SHOWN_ELSEWHERE = {"kinfolk.sklearn"}  # estimators/test_text_embedder.py runs it, with the demo model
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in SHOWN_ELSEWHERE])

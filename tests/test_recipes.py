@@ -12,8 +12,7 @@ import pytest
 import kinfolk
 from kinfolk.data.examples import Sentence
 from surroundings import shared_data
-from test_sklearn import make_folder
-from tiny_folders import write_folder
+from tiny_folders import write_folder, write_sentence_encoder
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 
@@ -60,7 +59,7 @@ def test_quotes_and_licence_columns_do_not_disturb_the_pairs(tmp_path: Path) -> 
 def test_one_pass_gives_the_vectors_of_every_layer_choice(pool: str, tmp_path: Path) -> None:
     from layer_choices import NAMES, all_vectors
 
-    model, texts = kinfolk.load(make_folder(tmp_path / "model")), ["A short text.", "word " * 100]
+    model, texts = kinfolk.load(write_sentence_encoder(tmp_path / "model")), ["A short text.", "word " * 100]
     found = dict(all_vectors(model, texts, pool))
     assert list(found) == list(NAMES)
     for name, vectors in found.items():

@@ -8,7 +8,11 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from kinfolk.demo import passages
+from kinfolk.api.loaded import Encoder
+from kinfolk.checkpoints.sentence import SentenceRecipe
+from kinfolk.demo import passages, sentences
+from kinfolk.models.model import Model, initialize
+from kinfolk.models.registry import family
 from kinfolk.text.train import train_tokenizer
 from tiny import their_model
 
@@ -21,6 +25,17 @@ def write_folder(
     their_model(case, suffix, **settings).save_pretrained(folder)
     train_tokenizer(kind, passages(), 320).save(folder)
     return folder
+
+
+def write_sentence_encoder(folder: Path, relative: str = "bert", seed: int = 0) -> Path:
+    """A random model of ours with a head, whose pooling configuration is not the default one."""
+    byte_level = relative in ("roberta", "mpnet")
+    tokenizer = train_tokenizer("byte_bpe" if byte_level else "wordpiece", sentences()[0][:24], 300)
+    settings = {"vocabulary_size": 300, "width": 16, "layers": 5, "heads": 2, "inner_width": 32, "positions": 64}
+    made = family(relative)
+    model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert", own_table=False)
+    initialize(model, deviation=0.5, seed=seed)
+    return Encoder(model.eval(), tokenizer, SentenceRecipe("max", normalize=True, max_length=32)).save(folder)
 
 
 def change_config(folder: Path, **settings: Any) -> None:

