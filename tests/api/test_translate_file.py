@@ -51,7 +51,7 @@ def test_a_table_keeps_its_columns(model: Translator, tmp_path: Path) -> None:
 
 
 def test_several_translations_go_to_jsonl(model: Translator, lines: Path, tmp_path: Path) -> None:
-    settings = model.translate_settings(best=2)
+    settings = model.translate_settings(n_best=2)
     with pytest.raises(InputError, match=r"ends in \.jsonl"):
         translate_file(model, lines, tmp_path / "out.txt", settings)
     translate_file(model, lines, tmp_path / "out.jsonl", settings)

@@ -20,8 +20,8 @@ from kinfolk.api.pairs import pair_samples
 from kinfolk.api.translator import Translator
 from kinfolk.data.pairs import to_pairs
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.search import Beam, beam
+from kinfolk.generation.config import EARLY_STOPPING, Beam, DecodingConstraints, Request
+from kinfolk.generation.search import beam
 from kinfolk.nn.packed import pack
 from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import VOCABULARY, pairs, translated
@@ -60,16 +60,16 @@ def test_order_is_kept_and_blank_texts_stay_empty(model: Translator, monkeypatch
 
 def test_texts_are_ranked_by_the_penalty_and_the_rule_that_are_asked_for(model: Translator) -> None:
     for kind, base in (("gnmt", lambda tokens: (5 + tokens) / 6), ("power", lambda tokens: tokens)):
-        for option in model.translate("salt moon star", best=3, length_penalty=1.5, penalty=kind):  # type: ignore
+        for option in model.translate("salt moon star", n_best=3, length_penalty=1.5, penalty=kind):  # type: ignore
             tokens = len(model.tokenizer.encode_target(option.text))
             assert option.score == pytest.approx(option.log_probability / base(tokens) ** 1.5)
-    rules = {stop: model.translate_settings(stop=stop).search.stop for stop in ("exact", "present", "full")}
+    rules = {rule: model.translate_settings(early_stopping=rule).search.early_stopping for rule in EARLY_STOPPING}
     assert list(rules) == list(rules.values())
     for wrong in (
         {"penalty": "length"},
-        {"stop": "soon"},
+        {"early_stopping": "soon"},
         {"penalty": "power", "beam": 1},
-        {"stop": "full", "seed": 1},
+        {"early_stopping": "full", "seed": 1},
     ):
         with pytest.raises(InputError):
             model.translate("salt", **wrong)  # type: ignore[arg-type]
@@ -77,10 +77,10 @@ def test_texts_are_ranked_by_the_penalty_and_the_rule_that_are_asked_for(model: 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_neighbours_do_not_matter(untrained: Translator) -> None:
-    together = untrained.translate(SOURCES, best=3, max_length=9)
+    together = untrained.translate(SOURCES, n_best=3, max_length=9)
     order = random.Random(0).sample(range(len(SOURCES)), len(SOURCES))
-    mixed = untrained.translate([SOURCES[place] for place in order], best=3, max_length=9)
-    alone = untrained.translate(SOURCES[4], best=3, max_length=9)
+    mixed = untrained.translate([SOURCES[place] for place in order], n_best=3, max_length=9)
+    alone = untrained.translate(SOURCES[4], n_best=3, max_length=9)
     for place, options in zip(order, mixed, strict=True):
         assert [option.text for option in options] == [option.text for option in together[place]]  # type: ignore
     assert [option.text for option in alone] == [option.text for option in together[4]]  # type: ignore
@@ -92,7 +92,7 @@ def test_the_best_texts_are_those_of_beam_search(untrained: Translator) -> None:
     source = tokenizer.encode_source(SOURCES[3])
     rules = DecodingConstraints(config.end_id, tuple(sorted({config.pad_id, config.start_id})))
     (expected,) = beam(untrained.model, Request(pack([source]), config.start_id, [8], rules), Beam(4, 4))
-    found: Any = untrained.translate(SOURCES[3], best=4, max_length=8)
+    found: Any = untrained.translate(SOURCES[3], n_best=4, max_length=8)
     assert [(option.text, option.score) for option in found] == [
         (tokenizer.decode(option.ids), option.score) for option in expected
     ]
@@ -108,7 +108,7 @@ def test_a_drawn_text_is_the_same_for_the_same_seed_and_number(untrained: Transl
     assert untrained.translate(SOURCES, **options) == found
     assert untrained.translate(SOURCES, **options | {"seed": 4}) != found
     with pytest.raises(InputError, match="another seed"):
-        untrained.translate(SOURCES, seed=1, best=2)
+        untrained.translate(SOURCES, seed=1, n_best=2)
 
 
 def test_long_and_endless_texts_are_told_and_not_refused(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,12 +188,12 @@ def test_measures_are_those_of_the_texts(model: Translator) -> None:
 
 def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny_bert: Path, tmp_path: Path) -> None:
     for options, told in (
-        ({"best": 5, "beam": 4}, "best 5 of 4"),
+        ({"n_best": 5, "beam": 4}, "n_best=5"),
         ({"beam": 0}, "beam=0 is not a whole number of 1 or more"),
         ({"beam": "4"}, "beam=4 is not a whole number"),
         ({"beam": 1_001}, "beam=1001 must be from 1 to 1,000"),
-        ({"best": 1.5}, "best=1.5 is not a whole number"),
-        ({"best": 10**11}, "best=100000000000 must be from 1 to 1,000"),
+        ({"n_best": 1.5}, "n_best=1.5 is not a whole number"),
+        ({"n_best": 10**11}, "n_best=100000000000 must be from 1 to 1,000"),
         ({"max_length": 2.5}, "max_length=2.5 is not a whole number"),
         ({"top_k": 2.5}, "top_k=2.5 is not a whole number"),
         ({"temperature": "1"}, "temperature=1 must be above 0"),

@@ -20,7 +20,7 @@ import torch
 from kinfolk.checkpoints.g2p import G2P, KEYS, LONGEST, g2p_tokenizer, read_g2p
 from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import FolderError, KinfolkError, WeightsError
-from kinfolk.generation.constraints import DecodingConstraints, Request
+from kinfolk.generation.config import DecodingConstraints, Request
 from kinfolk.generation.search import greedy
 from kinfolk.models.seq2seq import Seq2Seq
 from kinfolk.nn.packed import pack

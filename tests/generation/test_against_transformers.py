@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from reference import END, PAD, UNKNOWN, both, generated
 
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.search import Beam, Penalty, beam, greedy
+from kinfolk.generation.config import Beam, DecodingConstraints, Penalty, Request
+from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import pack
 
 SOURCES = [[5, 6, 7, 0], [9, 0], [11, 12, 13, 14, 15, 0], [28, 27, 26, 0], [3, 3, 3, 3, 0]]
 LONGEST = 9
-STOPS = {False: "present", True: "full", "never": "exact"}
+STOPS: dict[bool | str, str] = {False: "heuristic", True: "full", "never": "never"}
 MODELS = ((1, 0.3, 3.0), (3, 0.3, 4.0))
 COMMON: dict[str, Any] = {"max_new_tokens": LONGEST, "suppress_tokens": [PAD, UNKNOWN]}
 
@@ -47,7 +47,7 @@ def test_the_three_ways_to_stop_differ_here():
 def test_a_forced_end_is_the_same():
     for numbers in MODELS:
         theirs, ours = both(*numbers)
-        found = beam(ours, request(forced_end=True), Beam(4, 2, Penalty(1.0, "power"), "present"))
+        found = beam(ours, request(forced_end=True), Beam(4, 2, Penalty(1.0, "power"), "heuristic"))
         options = {"num_beams": 4, "num_return_sequences": 2, "forced_eos_token_id": END}
         texts = [(text.ids, text.finished) for texts in found for text in texts]
         expected = generated(theirs, SOURCES, early_stopping=False, **options, **COMMON)
@@ -58,8 +58,8 @@ def test_log_probabilities_can_be_renormalised():
     differ = False
     for numbers in MODELS:
         theirs, ours = both(*numbers)
-        options = Beam(4, 2, Penalty(1.0, "power"), "present")
-        found = [text for texts in beam(ours, request(renormalised=True), options) for text in texts]
+        options = Beam(4, 2, Penalty(1.0, "power"), "heuristic")
+        found = [text for texts in beam(ours, request(renormalized=True), options) for text in texts]
         asked = {"num_beams": 4, "num_return_sequences": 2, "renormalize_logits": True, "early_stopping": False}
         expected = generated(theirs, SOURCES, **asked, **COMMON)
         assert [text.ids for text in found] == [ids for ids, *_ in expected]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from toys import BEGIN, END, Toy, ask, close
 
 from kinfolk.errors import InputError, WeightsError
-from kinfolk.generation.constraints import DecodingConstraints, Hypothesis, Request
-from kinfolk.generation.search import STOPS, Beam, Penalty, beam, greedy
+from kinfolk.generation.config import EARLY_STOPPING, Beam, DecodingConstraints, Hypothesis, Penalty, Request
+from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import pack
 
 penalties = st.builds(Penalty, st.floats(-1.0, 2.0), st.sampled_from(("gnmt", "power")))
@@ -37,7 +37,7 @@ def test_a_full_width_beam_is_exhaustive_search(seed, penalty, rule, longest, be
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.integers(0, 10_000), st.permutations(range(6)), st.integers(1, 4), st.sampled_from(STOPS), penalties)
+@given(st.integers(0, 10_000), st.permutations(range(6)), st.integers(1, 4), st.sampled_from(EARLY_STOPPING), penalties)
 def test_company_and_order_do_not_matter(seed, order, beams, stop, penalty):
     toy, options = Toy(seed, vocabulary=5), Beam(beams, 1 + beams // 2, penalty, stop)
     limits = [3, 6, 1, 5, 2, 6]
@@ -47,7 +47,7 @@ def test_company_and_order_do_not_matter(seed, order, beams, stop, penalty):
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.integers(0, 10_000), penalties, rules, st.sampled_from(STOPS))
+@given(st.integers(0, 10_000), penalties, rules, st.sampled_from(EARLY_STOPPING))
 def test_one_beam_is_greedy(seed, penalty, rule, stop):
     toy, request = Toy(seed, vocabulary=4), ask(range(5), 6, rule)
     for (one,), plain in zip(beam(toy, request, Beam(1, 1, penalty, stop)), greedy(toy, request), strict=True):
@@ -66,7 +66,7 @@ def test_greedy_by_hand():
     assert close(other.log_probability, 3 * (1 - math.log(1 + math.e + math.e**2 + math.e**3)))
 
 
-def test_a_longer_text_wins_under_exact_and_is_missed_under_full():
+def test_a_longer_text_wins_with_never_and_is_missed_under_full():
     toy = Toy(0, vocabulary=3, tables=1)
     toy.table[:] = torch.tensor([1e-9, 1e-9, 1.0]).log()
     start = toy.after(0, BEGIN)
@@ -114,7 +114,7 @@ def test_rules_without_meaning_are_refused():
         ask([0, 1], [3, 0])
     with pytest.raises(InputError, match="2 sentences"):
         ask([0, 1], [3])
-    for wrong in ({"beams": 0}, {"best": 5}, {"stop": "soon"}):
+    for wrong in ({"beams": 0}, {"n_best": 5}, {"early_stopping": "soon"}):
         with pytest.raises(InputError):
             Beam(**wrong)
     for wrong_penalty in ({"alpha": math.nan}, {"alpha": 11.0}, {"kind": "none"}):

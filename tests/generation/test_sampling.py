@@ -10,8 +10,8 @@ import torch
 from toys import BEGIN, END, Toy, ask
 
 from kinfolk.errors import InputError, WeightsError
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.sampling import Sampling, draw, likeliest, sample, uniforms
+from kinfolk.generation.config import DecodingConstraints, Request, Sampling
+from kinfolk.generation.sampling import draw, likeliest, sample, uniforms
 from kinfolk.generation.search import greedy
 from kinfolk.nn.packed import pack
 

@@ -12,8 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.search import Penalty
+from kinfolk.generation.config import DecodingConstraints, Penalty, Request
 from kinfolk.nn.packed import Tokens, pack
 
 BEGIN, END = 0, 1

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kinfolk.errors import ConfigError
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.sampling import Sampling, sample
+from kinfolk.generation.config import DecodingConstraints, Request, Sampling
+from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam, greedy
 from kinfolk.models.model import Model, with_fresh_head
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.generation.constraints import DecodingConstraints, Request
+from kinfolk.generation.config import DecodingConstraints, Request
 from kinfolk.generation.search import greedy
 from kinfolk.models.attention_seq2seq import AttentionConfig
 from kinfolk.models.registry import text_to_text, text_to_text_preset

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.search import Beam, beam, greedy
+from kinfolk.generation.config import Beam, DecodingConstraints, Request
+from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace
 from tiny import close
@@ -55,9 +55,9 @@ def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
     def ask(chosen: list[list[int]]) -> Request:
         return Request(pack(chosen), 1, [8] * len(chosen), DecodingConstraints(end=2, never=(0,)))
 
-    together, firsts = beam(model, ask(sources), Beam(3, best=2)), greedy(model, ask(sources))
+    together, firsts = beam(model, ask(sources), Beam(3, n_best=2)), greedy(model, ask(sources))
     for number, row in enumerate(sources):
-        (alone,), (first,) = beam(model, ask([row]), Beam(3, best=2)), greedy(model, ask([row]))
+        (alone,), (first,) = beam(model, ask([row]), Beam(3, n_best=2)), greedy(model, ask([row]))
         for found, expected in zip([*together[number], firsts[number]], [*alone, first], strict=True):
             assert found.ids == expected.ids
             assert found.score == pytest.approx(expected.score, abs=1e-9)

@@ -12,9 +12,8 @@ import torch
 from kinfolk.api.generation_config import MOST_BEAMS, MOST_LENGTH
 from kinfolk.data.batching import chunks
 from kinfolk.errors import InputError, MissingHeadError, check_int, check_texts, warn
-from kinfolk.generation.constraints import DecodingConstraints, Request
-from kinfolk.generation.sampling import Sampling, sample
-from kinfolk.generation.search import Beam, Penalty
+from kinfolk.generation.config import Beam, DecodingConstraints, Penalty, Request, Sampling
+from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam as beam_search
 from kinfolk.models.model import Model
 from kinfolk.models.recurrent_writer import RecurrentLm, as_language_model

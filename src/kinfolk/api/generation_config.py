@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kinfolk.errors import ConfigError, InputError
-from kinfolk.generation.search import Penalty
+from kinfolk.generation.config import Penalty
 from kinfolk.models.text_to_text import TextToText, TextToTextConfig
 
-STOPS = {False: "present", True: "full", "never": "exact"}  # early_stopping: ours
+EARLY_STOPPING: dict[bool | str, str] = {False: "heuristic", True: "full", "never": "never"}  # theirs: ours
 MOST_BEAMS, MOST_LENGTH = 1_000, 16_384  # beyond, a search would fill the memory
 FOLLOWED = {
     "num_beams", "max_length", "length_penalty", "early_stopping", "forced_eos_token_id", "bad_words_ids",
@@ -47,7 +47,7 @@ class GenerationConfig:
 
     beams: int = 4
     penalty: Penalty = field(default_factory=Penalty)
-    stop: str = "exact"
+    early_stopping: str = "never"
     longest: int | None = None  # None: it depends on the source
     forced_end: bool = False
     renormalised: bool = False
@@ -69,7 +69,7 @@ class GenerationConfig:
         return cls(
             beams,
             penalty=_penalty(said),
-            stop=_stop(said),
+            early_stopping=_early_stopping(said),
             longest=longest,
             forced_end="forced_eos_token_id" in said,
             renormalised=_truth(said, "renormalize_logits"),
@@ -114,11 +114,11 @@ def _penalty(said: Mapping[str, Any]) -> Penalty:
         raise ConfigError(f"length_penalty of the generation settings: {error}") from None
 
 
-def _stop(said: Mapping[str, Any]) -> str:
+def _early_stopping(said: Mapping[str, Any]) -> str:
     value = said.get("early_stopping", False)
-    if not isinstance(value, bool | str) or value not in STOPS:
+    if not isinstance(value, bool | str) or value not in EARLY_STOPPING:
         raise ConfigError(f"early_stopping={str(value)[:60]} of the generation settings is not true, false or never")
-    return STOPS[value]
+    return EARLY_STOPPING[value]
 
 
 def _forbidden(said: Mapping[str, Any], config: TextToTextConfig) -> set[int]:

@@ -246,7 +246,7 @@ class Encoder:
         (1: the likeliest token each time).
         """
         from kinfolk.api.generate import WriteSettings, write_on
-        from kinfolk.generation.sampling import Sampling
+        from kinfolk.generation.config import Sampling
 
         settings = WriteSettings(tokens, Sampling(temperature, top_k, top_p, seed), beam)
         given = [prompts] if isinstance(prompts, str) else prompts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kinfolk.api.translator import TRAINED, Translator
 from kinfolk.errors import InputError, warn
-from kinfolk.generation.search import Penalty
+from kinfolk.generation.config import Penalty
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.to_marian import to_marian as model_to_marian
 from kinfolk.models.transformer import Transformer

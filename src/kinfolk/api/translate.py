@@ -14,9 +14,9 @@ from kinfolk.api.copying import UnknownSpan, copied
 from kinfolk.api.generation_config import MOST_BEAMS, MOST_LENGTH, GenerationConfig
 from kinfolk.data.batching import chunks, token_batches
 from kinfolk.errors import InputError, check_int, shorten_list, type_name, warn
-from kinfolk.generation.constraints import DecodingConstraints, Hypothesis, Request
-from kinfolk.generation.sampling import Sampling, sample
-from kinfolk.generation.search import Beam, Penalty, beam, greedy
+from kinfolk.generation.config import Beam, DecodingConstraints, Hypothesis, Penalty, Request, Sampling
+from kinfolk.generation.sampling import sample
+from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import pack
 
 CHUNK_TEXTS = 512
@@ -57,7 +57,7 @@ class TranslateSettings:
         manner: GenerationConfig,
         beam: int | None = None,
         length_penalty: float | None = None,
-        best: int = 1,
+        n_best: int = 1,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -65,30 +65,31 @@ class TranslateSettings:
         max_length: int | None = None,
         copy_unknown: bool = False,
         penalty: str | None = None,
-        stop: str | None = None,
+        early_stopping: str | None = None,
     ) -> TranslateSettings:
         """From what a user says; what is not said is as the model is used to. Any sampling option asks for sampling."""
         for name, number, most in (
             ("max_length", max_length, MOST_LENGTH),
             ("beam", beam, MOST_BEAMS),
-            ("best", best, MOST_BEAMS),
+            ("n_best", n_best, MOST_BEAMS),
         ):
             if number is not None and check_int(name, number) > most:
                 raise InputError(f"{name}={number} must be from 1 to {most:,}")
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         sampling = Sampling(**named) if named else None
-        if sampling is not None and (beam not in (None, 1) or best != 1):
+        if sampling is not None and (beam not in (None, 1) or n_best != 1):
             raise InputError(
                 "a text that is drawn at random has no beam and no second best; draw again with another seed"
             )
-        beams = max(manner.beams, best) if beam is None else beam
-        ranking = {"length_penalty": length_penalty, "penalty": penalty, "stop": stop}
+        beams = max(manner.beams, n_best) if beam is None else beam
+        ranking = {"length_penalty": length_penalty, "penalty": penalty, "early_stopping": early_stopping}
         for name, value in ranking.items():
             if value is not None and (sampling is not None or beams == 1):
                 raise InputError(f"{name} is about the texts of a beam; a greedy or drawn text has no rivals")
         alpha = manner.penalty.alpha if length_penalty is None else length_penalty
-        search = Beam(beams, best, Penalty(alpha, penalty or manner.penalty.kind), stop or manner.stop)
+        kind, stopping = penalty or manner.penalty.kind, early_stopping or manner.early_stopping
+        search = Beam(beams, n_best, Penalty(alpha, kind), stopping)
         return cls(search, sampling, max_length or manner.longest, copy_unknown)
 
     @property

@@ -38,7 +38,7 @@ def translate_file(
     """
     check_not_same_file(source, output)
     settings = settings or translator.translate_settings()
-    suffix, several = Path(output).suffix.lower(), settings.search.best > 1
+    suffix, several = Path(output).suffix.lower(), settings.search.n_best > 1
     if several and suffix != ".jsonl":
         raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
     stats = TranslationStats(translator.trained_length)

@@ -76,7 +76,7 @@ class Translator:
         texts: str | Iterable[str],
         beam: int | None = None,
         length_penalty: float | None = None,
-        best: int = 1,
+        n_best: int = 1,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -84,28 +84,30 @@ class Translator:
         max_length: int | None = None,
         copy_unknown: bool = False,
         penalty: str | None = None,
-        stop: str | None = None,
+        early_stopping: str | None = None,
     ) -> str | list[str] | list[Translation] | list[list[Translation]]:
         """The translation of a text: a string for a string, a list for a list or generator. Blank texts stay empty.
 
         `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` (alpha)
         how much longer ones are favoured: a text of n tokens has its log-probability divided by ((5 + n) / 6)^alpha
-        (`penalty="gnmt"`) or n^alpha ("power"). A search ends when nothing better can come (`stop="exact"`), when the
-        best open text is no better as it stands ("present"), or with as many texts as beams ("full"). Unsaid they are
-        4, 0.6, gnmt and exact; for Marian folders as their generation settings say, else 4, 1.0, power and present.
-        With `best` above 1 that many `Translation`s with scores are returned for each text, best first. `temperature`,
-        `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the greatest number of tokens.
+        (`penalty="gnmt"`) or n^alpha ("power"). A search ends when nothing better can come (`early_stopping`
+        "never"), when the best open text is no better as it stands ("heuristic"), or with as many texts as beams
+        ("full"). Unsaid they are 4, 0.6, gnmt and never; for Marian folders as their generation settings say, else 4,
+        1.0, power and heuristic. With `n_best` above 1 that many `Translation`s with scores are returned for each text,
+        best first. `temperature`, `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the
+        greatest number of tokens.
         `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.
         """
         drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        sought = {"beam": beam, "length_penalty": length_penalty, "best": best, "penalty": penalty, "stop": stop}
+        sought = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "penalty": penalty}
+        sought["early_stopping"] = early_stopping
         settings = self.translate_settings(**sought, **drawn, max_length=max_length, copy_unknown=copy_unknown)
         single = isinstance(texts, str)
         if not isinstance(texts, Iterable):
             raise InputError(f"expected a text or a collection of texts, found {type_name(texts)}")
         given: Iterable[str] = [texts] if isinstance(texts, str) else texts
         found = [options for chunk in self.translate_stream(given, settings) for options in chunk]
-        if best > 1:
+        if n_best > 1:
             return found[0] if single else found
         plain = [options[0].text for options in found]
         return plain[0] if single else plain

@@ -31,9 +31,6 @@ from kinfolk.cli.options import (
 )
 from kinfolk.cli.output import log_line, print_json, print_table, visible, working
 from kinfolk.cli.training import PRETRAINED_ONLY, run_training, show_result, training_options
-from kinfolk.errors import check_choice
-
-EARLY_STOPPING = {"never": "exact", "false": "present", "true": "full"}
 
 
 @training_options(
@@ -147,8 +144,9 @@ def translate(
     early_stopping: Annotated[
         str | None,
         Option(
-            help="When beam search ends. never: when nothing better can follow; false: by Hugging Face's estimate of "
-            "that; true: when as many hypotheses as beams are complete.  [default: never, Marian's as its config says]"
+            help="When beam search ends. never: when nothing better can follow; heuristic: by Hugging Face's "
+            "estimate of that; full: when as many hypotheses as beams are complete.  [default: never, Marian's as "
+            "its config says]"
         ),
     ] = None,
     n_best: Annotated[int, Option(help="Number of translations of each text.", min=1)] = 1,
@@ -176,13 +174,12 @@ def translate(
         refuse(("--output", output), ("--column", column), reason="without --input")
     refuse(("--output", output and json), reason="beside --json")
     translator = open_translator(model, device, allow_pickle)
-    stop = None if early_stopping is None else check_choice("early_stopping", early_stopping, EARLY_STOPPING)
     settings = translator.translate_settings(
         beam=beam,
         length_penalty=length_penalty,
         penalty=penalty,
-        stop=None if stop is None else EARLY_STOPPING[stop],
-        best=n_best,
+        early_stopping=early_stopping,
+        n_best=n_best,
         max_length=max_tokens,
         temperature=temperature,
         top_k=top_k,

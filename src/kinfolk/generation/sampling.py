@@ -8,7 +8,6 @@ its number. The uniform number picks from the cumulated probabilities in the ord
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,36 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kinfolk.errors import InputError, check_int, check_number
-from kinfolk.generation.constraints import Hypothesis, Request, one_by_one
+from kinfolk.errors import InputError
+from kinfolk.generation.config import Hypothesis, Request, Sampling
+from kinfolk.generation.search import generate
 from kinfolk.nn.state import StepModel
 
-HOTTEST = 1e30
-COLDEST = 1e-30  # where the likeliest token has all of the share already; less is no number of 32 bits
+SMALLEST_TEMPERATURE = 1e-30  # where the likeliest token has all of the share already; less is no number of 32 bits
 FIRST_WIDTH = 256  # of the likeliest tokens, enough for most top_p; sorting a whole vocabulary is slow
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How to draw, in this order: divide by `temperature`, keep the `top_k` likeliest, keep `top_p` of the mass.
-
-    `top_p` keeps the smallest set of likeliest tokens whose share reaches it (Holtzman et al. 2020).
-    """
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        hint = "; for the likeliest token every time use greedy search (beam 1)" if self.temperature == 0 else ""
-        check_number("temperature", self.temperature, 0, HOTTEST, f"above 0{hint}")
-        if self.top_k is not None:
-            check_int("top_k", self.top_k)
-        if self.top_p is not None:
-            check_number("top_p", self.top_p, 0, 1, "above 0 and at most 1")
-        if check_int("seed", self.seed, 0) >= 2**63:
-            raise InputError(f"seed={self.seed} must be below 2^63")
 
 
 @torch.inference_mode()
@@ -58,22 +34,23 @@ def sample(
     hangs on them. The log-probability of a text is the model's own, whatever the temperature.
     """
     settings = options or Sampling()
-    own = range(len(request.longest)) if numbers is None else numbers
-    if len(own) != len(request.longest) or not all(0 <= number < 2**63 for number in own):
-        raise InputError(f"expected a number from 0 on for each of the {len(request.longest)} sentences")
+    own = range(len(request.max_lengths)) if numbers is None else numbers
+    if len(own) != len(request.max_lengths) or not all(0 <= number < 2**63 for number in own):
+        raise InputError(f"expected a number from 0 on for each of the {len(request.max_lengths)} sentences")
     streams = np.asarray(own, dtype=np.uint64)
 
-    def choose(likely: Tensor, sentences: Tensor, length: int) -> Tensor:
+    def choose(log_probabilities: Tensor, sentences: Tensor, length: int) -> Tensor:
         uniform = uniforms(settings.seed, streams[sentences.cpu().numpy()], length)
-        return draw(likely, torch.from_numpy(uniform).to(likely.device), settings)
+        return draw(log_probabilities, torch.from_numpy(uniform).to(log_probabilities.device), settings)
 
-    return one_by_one(model, request, choose)
+    return generate(model, request, choose)
 
 
-def draw(likely: Tensor, uniform: Tensor, options: Sampling) -> Tensor:
+def draw(log_probabilities: Tensor, uniform: Tensor, options: Sampling) -> Tensor:
     """One id per row of log-probabilities (rows, vocabulary), picked by a number in [0, 1) per row."""
-    below = likely - likely.amax(-1, keepdim=True)  # so that no temperature leads beyond the largest number
-    shares = (below / max(options.temperature, COLDEST)).softmax(-1)
+    # Relative to the largest, so that no temperature leads beyond the largest number.
+    below = log_probabilities - log_probabilities.amax(-1, keepdim=True)
+    shares = (below / max(options.temperature, SMALLEST_TEMPERATURE)).softmax(-1)
     if options.top_k is None and options.top_p is None:
         return _pick(shares, uniform)
     shares, ids = likeliest(shares, options.top_k, options.top_p)
