@@ -40,7 +40,7 @@ def run_kinfolk() -> Run:
     import kinfolk
     from kinfolk.data.examples import Example
     from kinfolk.machine import tune
-    from kinfolk.models.model import with_fresh_head
+    from kinfolk.models.family import with_new_head
     from kinfolk.tasks.scoring import score
     from kinfolk.tasks.task import TaskOptions
     from kinfolk.tasks.text import TextTask
@@ -59,7 +59,7 @@ def run_kinfolk() -> Run:
     trained: list[Any] = []
 
     def train(seed: int) -> np.ndarray:
-        model, _ = with_fresh_head(encoder.model, "classify", 2, seed)
+        model, _ = with_new_head(encoder.model, "classify", 2, seed)
         trained[:] = [model]
         optimizer = OptimizerSettings(learning_rate=RATE, weight_decay=DECAY)
         settings = TrainSettings(

@@ -42,7 +42,7 @@ import tempfile
 from dataclasses import replace
 import kinfolk
 from kinfolk.demo import passages
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 
 verb = "{verb}"
 if verb == "translate":
@@ -54,7 +54,7 @@ elif verb == "generate":
 else:
     model = kinfolk.load("demo", device="cpu")
 if verb == "fill":  # the demo model has no masked-LM head: a random one fills as fast
-    model = replace(model, model=with_fresh_head(model.model, "masked_lm", 0)[0].eval())
+    model = replace(model, model=with_new_head(model.model, "masked_lm", 0)[0].eval())
 for call in range({calls}):
     text = f"the {{call}}th call reads a [MASK] of {{'some ' * (call % 20)}} words"
     if verb == "translate":

@@ -38,10 +38,10 @@ def lines(name: str) -> list[str]:
 
 def prepare() -> None:
     """Learn a vocabulary, and write the pairs' ids and weights that every contestant starts from."""
-    from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, write_text_to_text
+    from kinfolk.checkpoints.folder import Checkpoint, write_checkpoint
+    from kinfolk.models.family import init_model
     from kinfolk.models.marian import MarianConfig
-    from kinfolk.models.registry import text_to_text
-    from kinfolk.models.text_to_text import fresh
+    from kinfolk.models.registry import family as family_of
     from kinfolk.text.pairs import as_marian, train_pair_tokenizer
 
     texts = lines("train.en"), lines("train.de")
@@ -50,9 +50,9 @@ def prepare() -> None:
     shutil.rmtree(START, ignore_errors=True)
     START.mkdir(parents=True)
     PAIRS.write_text(json.dumps(ids))
-    model: Any = fresh(text_to_text("marian"), MarianConfig.make(**SHAPE))
-    model.output_table.data[-1] = 0.0
-    write_text_to_text(START, TextToTextCheckpoint(model))
+    model: Any = init_model(family_of("marian"), MarianConfig.make(**SHAPE))
+    model.body.token_embedding.weight.data[-1] = 0.0
+    write_checkpoint(START, Checkpoint(model))
 
 
 @cache
@@ -97,20 +97,21 @@ def contestant(begin: Callable[[float], Learn], tuned: bool) -> Run:
 def run_kinfolk(tuned: bool = True) -> Run:
     import dataclasses
 
-    from kinfolk.checkpoints.text_to_text import read_text_to_text
-    from kinfolk.models.transformer import Transformer, TransformerConfig
+    from kinfolk.checkpoints.folder import read_checkpoint
+    from kinfolk.models.family import Model
+    from kinfolk.models.transformer import FAMILY, TransformerConfig
     from kinfolk.objectives.translation import Translation, pair_sample
     from kinfolk.training.distributed import world
     from kinfolk.training.settings import OptimizerSettings
     from kinfolk.training.step import TrainStep
 
     settings = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=0.0)
-    start = read_text_to_text(Path(START)).model.state_dict()
-    del start["output_bias"]  # of zeros, and transformers does not train it
+    start = read_checkpoint(Path(START)).model.state_dict()
+    del start["heads.next_token.bias"]  # of zeros, and transformers does not train it
     config = TransformerConfig.make(**SHAPE, sinusoid="halves", zero_start=True)
 
     def begin(dropout: float) -> Learn:
-        model = Transformer(dataclasses.replace(config, dropout=dropout))
+        model = Model(FAMILY, dataclasses.replace(config, dropout=dropout))
         model.load_state_dict(start)
         learner = TrainStep(model, Translation(config.start_id, smoothing=0.0), settings, CLIP, world())
         learner.unfreeze(0)

@@ -27,8 +27,8 @@ from kinfolk.cli.output import training_progress
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text
 from kinfolk.machine import tune
+from kinfolk.models.family import init_model
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
-from kinfolk.models.recurrent_writer import fresh_reader
 from kinfolk.nn.fast.precision import PRECISIONS
 from kinfolk.tasks.reading import Columns, read_for
 from kinfolk.training.log import best_entry
@@ -146,7 +146,7 @@ def transfer(places: Places) -> None:
             start = (
                 encoder
                 if "random" not in title
-                else Encoder(fresh_reader(encoder.model.config, seed), encoder.tokenizer)
+                else Encoder(init_model(encoder.model.family, encoder.model.config, seed, heads={}), encoder.tokenizer)
             )
             place = places.runs / "transfer" / f"{title.replace(' ', '-')}-{seed}"
             if not (place / "model").exists():

@@ -68,15 +68,15 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from kinfolk.api.loaded import Encoder
     from kinfolk.demo import passages
     from kinfolk.models.bert import BertConfig
-    from kinfolk.models.model import Model, initialize
+    from kinfolk.models.family import Model, init_normal
     from kinfolk.models.registry import family
     from kinfolk.text.train import train_tokenizer
 
     torch.manual_seed(0)
     config = BertConfig.make(vocabulary_size=300, width=32, layers=2, heads=4, inner_width=64, positions=40)
     heads = {"masked_lm": 0, "next_sentence": 2}
-    model = Model(family("bert"), config, heads, pooler=True, own_table=False)
-    initialize(model, 0.2)
+    model = Model(family("bert"), config, heads, pooler=True)
+    init_normal(model, std=0.2)
     tokenizer = train_tokenizer("wordpiece", passages(), vocabulary_size=300)
     return Encoder(model.eval(), tokenizer).save(tmp_path_factory.mktemp("models") / "tiny-bert")
 

@@ -11,7 +11,7 @@ import torch
 from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.data.examples import Sentence
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 from kinfolk.tasks.tag import TagTask
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
@@ -59,7 +59,7 @@ def train_tagger(model: Path, output: Path, count: int = 240, epochs: float = 4.
 def random_tagger(folder: Path, head: str = "tag", labels: tuple[str, ...] = LABELS) -> Encoder:
     """An untrained head whose scores are far apart, so that any tag may follow any other."""
     encoder = load(folder, device="cpu")
-    model, _ = with_fresh_head(encoder.model, head, len(labels), seed=1)
+    model, _ = with_new_head(encoder.model, head, len(labels), seed=1)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in model.heads.named_parameters():

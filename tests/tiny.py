@@ -16,7 +16,7 @@ import transformers
 from torch import Tensor, nn
 
 from kinfolk.checkpoints.folder import read_checkpoint
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import Tokens, pack
 
 LENGTHS = (1, 7, 3, 12, 12, 30)

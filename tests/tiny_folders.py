@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from kinfolk.api.loaded import Encoder
 from kinfolk.checkpoints.sentence import SentenceRecipe
 from kinfolk.demo import passages, sentences
-from kinfolk.models.model import Model, initialize
+from kinfolk.models.family import Model, init_normal
 from kinfolk.models.registry import family
 from kinfolk.text.train import train_tokenizer
 from tiny import their_model
@@ -33,8 +33,8 @@ def write_sentence_encoder(folder: Path, relative: str = "bert", seed: int = 0) 
     tokenizer = train_tokenizer("byte_bpe" if byte_level else "wordpiece", sentences()[0][:24], 300)
     settings = {"vocabulary_size": 300, "width": 16, "layers": 5, "heads": 2, "inner_width": 32, "positions": 64}
     made = family(relative)
-    model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert", own_table=False)
-    initialize(model, deviation=0.5, seed=seed)
+    model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert")
+    init_normal(model, seed, std=0.5)
     return Encoder(model.eval(), tokenizer, SentenceRecipe("max", normalize=True, max_length=32)).save(folder)
 
 

@@ -11,8 +11,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from kinfolk.checkpoints.text_to_text import read_text_to_text
-from kinfolk.models.transformer import Transformer, TransformerConfig
+from kinfolk.checkpoints.folder import read_checkpoint
+from kinfolk.models.family import Model
+from kinfolk.models.registry import family
 from kinfolk.nn.packed import Tokens, pack
 from tiny import randomise
 
@@ -59,9 +60,10 @@ MARIANS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def our_transformer(seed: int = 0, **changes: Any) -> Transformer:
+def our_transformer(seed: int = 0, **changes: Any) -> Model:
     """A random model of ours, in float64."""
-    return randomise(Transformer(TransformerConfig.make(**SIZES | changes)), seed).double().eval()
+    kin = family("kinfolk-transformer")
+    return randomise(Model(kin, kin.config.make(**SIZES | changes)), seed).double().eval()  # type: ignore[no-any-return]
 
 
 def their_marian(seed: int = 0, **changes: Any) -> Any:
@@ -78,13 +80,11 @@ def their_marian(seed: int = 0, **changes: Any) -> Any:
     return model.eval()
 
 
-def both_marians(folder: Path, **changes: Any) -> tuple[Any, Transformer]:
+def both_marians(folder: Path, **changes: Any) -> tuple[Any, Model]:
     """The reference's model and ours, read from the folder that the reference wrote; both in float64."""
     theirs = their_marian(**changes)
     theirs.save_pretrained(folder)
-    ours = read_text_to_text(folder).model.double()
-    assert isinstance(ours, Transformer)
-    return theirs.double(), ours
+    return theirs.double(), read_checkpoint(folder).model.double()
 
 
 def rows(lengths: Sequence[int], seed: int = 0, vocabulary: int = 20) -> list[list[int]]:
@@ -98,7 +98,7 @@ def pairs(sources: Sequence[int] = SOURCES, targets: Sequence[int] = TARGETS) ->
     return pack(rows(sources)), pack(rows(targets, seed=1))
 
 
-def stepped(model: Transformer, source: Tokens, written: Tensor, beams: int = 1) -> Tensor:
+def stepped(model: Model, source: Tokens, written: Tensor, beams: int = 1) -> Tensor:
     """Scores (rows, steps, vocabulary) of a model that is fed `written` (rows, steps), a token at a time."""
     state = model.start(source, beams)
     scores = []

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kinfolk.models.attention_seq2seq import AttentionConfig, AttentionSeq2Seq
-from kinfolk.models.recurrent_lm import RecurrentLmConfig
-from kinfolk.models.recurrent_writer import RecurrentLm
-from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from kinfolk.models.family import Model
+from kinfolk.models.registry import family
 from tiny import randomise
 
 SIZES: dict[str, Any] = {"vocabulary_size": 30, "width": 8, "hidden": 8, "layers": 2, "dropout": 0.2, "tied": True}
@@ -29,18 +27,18 @@ LOOKING: dict[str, dict[str, Any]] = {
 VARIANTS = PLAIN | LOOKING
 
 
-def our_seq2seq(seed: int = 0, **changes: Any) -> Seq2Seq:
+def our_seq2seq(seed: int = 0, **changes: Any) -> Model:
     """A random model; with a `score` it looks back."""
     settings = SIZES | changes
-    if "score" in settings:
-        model: Seq2Seq = AttentionSeq2Seq(AttentionConfig.make(**settings))
-    else:
-        model = Seq2Seq(Seq2SeqConfig.make(**settings))
-    return randomise(model, seed).double().eval()  # type: ignore[no-any-return]
+    return _random("kinfolk-attention" if "score" in settings else "kinfolk-seq2seq", seed, settings)
 
 
-def our_lm(seed: int = 0, **changes: Any) -> RecurrentLm:
+def our_lm(seed: int = 0, **changes: Any) -> Model:
     """A random language model."""
     settings = {name: value for name, value in SIZES.items() if name != "hidden"} | changes
-    model = RecurrentLm(RecurrentLmConfig.make(**settings))
+    return _random("kinfolk-recurrent-lm", seed, settings)
+
+
+def _random(name: str, seed: int, settings: dict[str, Any]) -> Model:
+    model = Model(family(name), family(name).config.make(**settings))
     return randomise(model, seed).double().eval()  # type: ignore[no-any-return]

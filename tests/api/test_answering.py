@@ -19,7 +19,7 @@ from kinfolk.api.loaded import Encoder, load
 from kinfolk.data.examples import Question
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import ConfigError, InputError, MissingHeadError
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 from kinfolk.tasks.answer import AnswerTask
 from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
@@ -216,7 +216,7 @@ def test_what_has_no_meaning_is_refused(reader: Encoder, tiny_bert: Path) -> Non
 def test_public_questions_are_read_and_judged(minilm: Path) -> None:
     found = read_squad(shared_data("squad/dev-v2.0-sample.json")).examples[:6]
     encoder = load(minilm)
-    model, _ = with_fresh_head(encoder.model, "span", 2)
+    model, _ = with_new_head(encoder.model, "span", 2)
     task = AnswerTask(unanswerable=True)
     dataset = task.dataset(encoder.tokenizer, found, encoder.context)
     judged = task.judge(model.eval(), dataset)

@@ -10,7 +10,7 @@ import torch
 
 from kinfolk.api.info import Sizes, all_family_infos, as_json, describe_folder, describe_name, describe_preset
 from kinfolk.errors import FolderError, InputError, WeightsError
-from kinfolk.models.registry import families, preset, text_to_text_families
+from kinfolk.models.registry import all_families, preset
 
 KNOWN = {
     "bert-base-uncased": 109_482_240,
@@ -23,8 +23,8 @@ KNOWN = {
     "albert-xxlarge-v2": 222_595_584,
     "distilbert-base-uncased": 66_362_880,
 }
-WRITERS = [name for family in text_to_text_families() for name in family.presets]
-PRESETS = [name for family in families() for name in family.presets]
+WRITERS = [name for family in all_families() if family.is_conditional for name in family.presets]
+PRESETS = [name for family in all_families() if not family.is_conditional for name in family.presets]
 # published with the size of the English model, although their vocabularies are others, which is told
 ROUGH = ("bert-base-multilingual-cased", "bert-base-chinese")
 

@@ -19,7 +19,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.api.predict_file import PredictedFile, predict_file
 from kinfolk.demo import passages
 from kinfolk.errors import DataError, InputError, MissingHeadError
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.task import label_tables
 from kinfolk.tasks.windows import CutWarning
@@ -31,7 +31,7 @@ LONG = " ".join(passages()[:3])
 def judge(tiny_bert: Path) -> Encoder:
     """A classifier that was never trained: it has an opinion on everything."""
     base = kinfolk.load(tiny_bert, device="cpu")
-    model, _ = with_fresh_head(base.model, "classify", 2)
+    model, _ = with_new_head(base.model, "classify", 2)
     public = {"problem_type": "single_label_classification", **label_tables(["bad", "good"])}
     return replace(base, model=model.eval(), public=public)
 

@@ -16,7 +16,6 @@ import kinfolk
 from kinfolk.api.generate import UnknownWarning, token_stream
 from kinfolk.api.pretrain import Corpus, PretrainCallbacks
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError, KinfolkError, MissingHeadError
-from kinfolk.models.recurrent_writer import as_language_model
 from kinfolk.nn.packed import pack
 
 CHAIN = ("red", "blue", "green", "gold", "grey")  # after each colour comes the next one
@@ -72,7 +71,7 @@ def test_perplexity_is_the_product_of_what_each_token_had_to_expect(colours: Pat
         model.tokenizer.token_to_id("red"),
         end,
     ]
-    writer = as_language_model(model.model)
+    writer = model.model
     state = writer.start(pack([[]]), 1)
     for before, after in pairwise(ids):
         scores, state = writer.step(torch.tensor([before]), state)

@@ -17,7 +17,7 @@ from kinfolk.api.loaded import Encoder, load
 from kinfolk.api.predict_file import predict_file
 from kinfolk.api.table_files import InputRows, text_reader, write_table
 from kinfolk.errors import DataError, InputError
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 from kinfolk.tasks.task import label_tables
 from tiny_folders import write_folder
 
@@ -34,7 +34,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 def judges(tiny_bert: Path) -> list[Encoder]:
     """Three classifiers with labels of their own."""
     base = kinfolk.load(tiny_bert, device="cpu")
-    model, _ = with_fresh_head(base.model, "classify", 2)
+    model, _ = with_new_head(base.model, "classify", 2)
     public = {"problem_type": "single_label_classification"}
     named = [label_tables([f"{name} bad", f"{name} good"]) for name in ("first", "second", "third")]
     return [replace(base, model=model.eval(), public=public | labels) for labels in named]

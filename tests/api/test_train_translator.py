@@ -17,7 +17,7 @@ from kinfolk.api.train_translator import TranslatorCallbacks
 from kinfolk.api.translation_run import TranslationRun
 from kinfolk.data.pairs import to_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
-from kinfolk.models.registry import text_to_text_preset
+from kinfolk.models.registry import preset as preset_of
 from kinfolk.objectives.scheduled_sampling import SamplingSchedule
 from kinfolk.text.pairs import train_pair_tokenizer
 from kinfolk.training.settings import TrainSettings
@@ -62,7 +62,7 @@ def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path)
 def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_references() -> None:
     texts = to_pairs(pairs(40))
     words = train_pair_tokenizer("bpe", [pair.source for pair in texts], [pair.target for pair in texts], 50, True)
-    family, preset = text_to_text_preset("seq2seq-small")
+    family, preset = preset_of("seq2seq-small")
     ids = {"pad_id": words.pad_id, "start_id": words.begin_id, "end_id": words.end_id}
     config = dataclasses.replace(preset.config, vocabulary_size=words.source_size, **ids, **SIZES["seq2seq"])
     items = pair_samples(texts, words, config.context)
@@ -74,7 +74,7 @@ def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_refere
         nonlocal calls
         calls += 1
 
-    model.decoder.table.register_forward_hook(count)  # once a step, and where sources are read
+    model.body.decoder.table.register_forward_hook(count)  # once a step, and where sources are read
     run.timing_eval(model)
     rehearsed, calls = calls, 0
     run.evaluate(model)

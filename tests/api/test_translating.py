@@ -229,21 +229,21 @@ def test_unknown_tokens_are_counted_and_told(untrained: Translator) -> None:
     stuck = copy.deepcopy(untrained)
     bias = torch.zeros(30)
     bias[words.unknown_id] = 50.0
-    stuck.model.output_bias = torch.nn.Parameter(bias)
+    stuck.model.heads["next_token"].bias = torch.nn.Parameter(bias)
     with pytest.warns(translate.TranslationWarning, match="6 unknown tokens were left out of the translations; with"):
         assert stuck.translate("salt", max_length=6) == ""
 
 
 def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
-    from kinfolk.models.registry import text_to_text_preset
-    from kinfolk.models.text_to_text import fresh
+    from kinfolk.models.family import init_model
+    from kinfolk.models.registry import preset as preset_of
 
     sides = list(zip(*pairs(200), strict=True))
     tokenizer = train_pair_tokenizer("bpe", *sides, VOCABULARY)
-    family, preset = text_to_text_preset("seq2seq-small")
+    family, preset = preset_of("seq2seq-small")
     config = dataclasses.replace(preset.config, vocabulary_size=VOCABULARY, width=8, hidden=8, layers=1,
                                  pad_id=tokenizer.pad_id, start_id=0, end_id=2)  # fmt: skip
-    translator = Translator(fresh(family, config).eval(), tokenizer)
+    translator = Translator(init_model(family, config).eval(), tokenizer)
     with pytest.raises(MissingHeadError, match="no attention to its source"):
         translator.align("salt", "sel")
     with pytest.raises(MissingHeadError, match="no attention to its source"):

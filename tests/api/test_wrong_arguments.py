@@ -18,7 +18,7 @@ from kinfolk.api.predict_file import predict_file
 from kinfolk.api.search import build_index
 from kinfolk.data.examples import Example
 from kinfolk.errors import InputError
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 from kinfolk.tasks.task import label_tables
 
 
@@ -28,7 +28,7 @@ def headed(tiny_bert: Path) -> Callable[[str], Encoder]:
     base = kinfolk.load(tiny_bert, device="cpu")
 
     def made(head: str) -> Encoder:
-        model, _ = with_fresh_head(base.model, head, 1 if head == "choose" else 2)
+        model, _ = with_new_head(base.model, head, 1 if head == "choose" else 2)
         return replace(base, model=model.eval(), public=label_tables(["bad", "good"]))
 
     return made

@@ -116,7 +116,7 @@ def test_as_many_layers_as_are_allowed_are_refused_by_the_weights(folder: Path) 
         ({QUERY: None}, rf"missing 1 tensors: {QUERY}"),
         ({"bert.pooler.dense.weight": None}, r"missing 1 tensors: bert\.pooler\.dense\.weight"),
         ({"bert.extra.weight": torch.ones(2)}, r"1 tensors that BERT lacks: bert\.extra\.weight"),
-        ({QUERY: torch.ones(16, 15)}, rf"{QUERY} has shape \(16, 15\), config\.json asks for \(16, 16\)"),
+        ({QUERY: torch.ones(16, 15)}, rf"{QUERY} has shape \(16, 15\), the settings ask for \(16, 16\)"),
         ({QUERY: torch.full((16, 16), torch.nan)}, rf"{QUERY} holds NaN or infinite numbers"),
         ({"cls.predictions.bias": torch.tensor([torch.inf] + [0.0] * 319)}, "holds NaN or infinite numbers"),
         ({QUERY: torch.ones(16, 16, dtype=torch.int32)}, r"holds torch\.int32, not floating-point numbers"),

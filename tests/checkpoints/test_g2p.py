@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 import torch
 
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.g2p import G2P, KEYS, LONGEST, g2p_tokenizer, read_g2p
-from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import FolderError, KinfolkError, WeightsError
 from kinfolk.generation.config import DecodingConstraints, Request
 from kinfolk.generation.search import greedy
-from kinfolk.models.seq2seq import Seq2Seq
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
 from kinfolk.text.pairs import PairTokenizer, load_pair_tokenizer
 from surroundings import shared_data
@@ -100,10 +100,10 @@ def test_the_scores_of_the_first_phoneme_are_the_package_s(weights: Path, monkey
 
 def test_the_model_is_saved_and_opened_as_any_other(weights: Path, tmp_path: Path) -> None:
     model, tokenizer = read_g2p(weights)
-    write_text_to_text(tmp_path, TextToTextCheckpoint(model))
+    write_checkpoint(tmp_path, Checkpoint(model))
     tokenizer.save(tmp_path)
-    again, opened = read_text_to_text(tmp_path).model, load_pair_tokenizer(tmp_path)
-    assert isinstance(again, Seq2Seq)
+    again, opened = read_checkpoint(tmp_path).model, load_pair_tokenizer(tmp_path)
+    assert isinstance(again, Model)
     assert isinstance(opened, PairTokenizer)
     assert (opened.begin_id, opened.end_id) == (again.config.start_id, again.config.end_id) == (2, 3)
     assert spoken(again, opened, WORDS) == spoken(model, tokenizer, WORDS)

@@ -16,7 +16,7 @@ from test_folder_mutations import mutated
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError, WeightsError
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import pack
 
@@ -97,12 +97,12 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "width": ({"width": 32}, "the encoder has 2 layers of width 16"),
     "layers": ({"layers": [0, 1, 3]}, "reads layer 3"),
     "no layers": ({"layers": []}, "layers"),
-    "shape": ({"hidden": 6}, "head.safetensors: .* has shape .* head.json asks for"),
-    "hostile size": ({"hidden": 2**16, "recurrent": 16}, "tensors are missing"),
+    "shape": ({"hidden": 6}, "head.safetensors: .* has shape .* the settings ask for"),
+    "hostile size": ({"hidden": 2**16, "recurrent": 16}, "missing 112 tensors"),
     "too large": ({"hidden": 10**12}, "hidden=1000000000000 is not a whole number"),
     "wrong kind": ({"recurrent": "2"}, "recurrent=2 is not a whole number"),
     "join": ({"join": None}, "join is one of"),
-    "other parts": ({"join": "sum"}, "2 tensors are not expected: mix.gamma, mix.weights"),
+    "other parts": ({"join": "sum"}, "2 tensors that head.json lacks: mix.gamma, mix.weights"),
 }
 
 
@@ -118,9 +118,9 @@ def test_wrong_settings_are_told_in_one_line(case: str, saved: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output.weight": None}, "1 tensors are missing: output.weight"),
-        ({"output.wight": torch.zeros(1)}, "1 tensors are not expected: output.wight"),
-        ({"output.bias": torch.zeros(4)}, r"output.bias has shape \(4,\), head.json asks for \(3,\)"),
+        ({"output.weight": None}, "missing 1 tensors: output.weight"),
+        ({"output.wight": torch.zeros(1)}, "1 tensors that head.json lacks: output.wight"),
+        ({"output.bias": torch.zeros(4)}, r"output.bias has shape \(4,\), the settings ask for \(3,\)"),
         ({"output.bias": torch.full((3,), torch.nan)}, "NaN"),
         ({"output.bias": torch.zeros(3, dtype=torch.int32)}, "not floating-point"),
     ],

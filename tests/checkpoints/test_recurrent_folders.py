@@ -13,9 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
-from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import ConfigError, KinfolkError, WeightsError
-from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, as_language_model
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
 from tiny_recurrent import VARIANTS, our_lm, our_seq2seq
 
@@ -25,16 +24,16 @@ HOSTILE: list[Any] = [
 ]  # fmt: skip
 
 
-def write_lm(folder: Path, model: RecurrentLm, public: dict[str, Any] | None = None) -> None:
-    write_checkpoint(folder, Checkpoint(as_encoder(model), public or {}))
+def write_lm(folder: Path, model: Model, public: dict[str, Any] | None = None) -> None:
+    write_checkpoint(folder, Checkpoint(model, public or {}))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_folders_of_seq2seq_models_are_exact(variant: str, tmp_path: Path) -> None:
     model = our_seq2seq(**VARIANTS[variant]).float()
-    write_text_to_text(tmp_path, TextToTextCheckpoint(model, {"languages": ["de", "en"]}))
-    found = read_text_to_text(tmp_path)
-    assert found.public["languages"] == ["de", "en"]
+    write_checkpoint(tmp_path, Checkpoint(model, {"languages": ["de", "en"]}))
+    found = read_checkpoint(tmp_path)
+    assert found.hf_config["languages"] == ["de", "en"]
     assert (found.model.config, type(found.model)) == (model.config, type(model))
     source, target = pack([[3, 4, 5], [6]]), pack([[1], [1, 7]])
     with torch.no_grad():
@@ -47,13 +46,12 @@ def test_folders_of_language_models_are_exact(kind: str, tied: bool, tmp_path: P
     model, tokens = our_lm(kind=kind, tied=tied).float(), pack([[3, 4, 5], [6]])
     write_lm(tmp_path, model, {"language": "en"})
     found = read_checkpoint(tmp_path)
-    assert (found.public["model_type"], found.public["language"]) == ("kinfolk-recurrent-lm", "en")
-    assert found.public["architectures"] == ["RecurrentLm"]
+    assert (found.hf_config["model_type"], found.hf_config["language"]) == ("kinfolk-recurrent-lm", "en")
+    assert found.hf_config["architectures"] == ["RecurrentLm"]
     assert (found.model.config, found.model.training, list(found.model.heads)) == (model.config, False, ["next_token"])
     with torch.no_grad():
-        assert found.model(tokens).equal(model(tokens)[0])
-        again = as_language_model(found.model)
-        assert again.scores(again(tokens)[0]).equal(model.scores(model(tokens)[0]))
+        assert found.model(tokens).equal(model(tokens))
+        assert found.model.vocabulary_scores(model(tokens)).equal(model.vocabulary_scores(model(tokens)))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_folders_of_language_models_are_exact(kind: str, tied: bool, tmp_path: P
         (lambda tensors: tensors.update(more=torch.zeros(2)), "1 tensors that Recurrent LM lacks: more"),
         (
             lambda tensors: tensors.update({"decoder.table.weight": torch.zeros(29, 8)}),
-            r"decoder\.table\.weight has shape \(29, 8\), config\.json asks for \(30, 8\)",
+            r"decoder\.table\.weight has shape \(29, 8\), the settings ask for \(30, 8\)",
         ),
         (lambda tensors: tensors["decoder.output_bias"].fill_(float("nan")), "holds NaN or infinite numbers"),
     ],
@@ -90,7 +88,7 @@ def test_an_unknown_model_type_is_answered(tmp_path: Path) -> None:
 def test_a_mutated_config_loads_or_is_refused_in_one_line(which: str, tmp_path: Path) -> None:
     rng, messages = random.Random(0), []
     if which == "attention":
-        write_text_to_text(tmp_path, TextToTextCheckpoint(our_seq2seq(score="bilinear").float()))
+        write_checkpoint(tmp_path, Checkpoint(our_seq2seq(score="bilinear").float()))
     else:
         write_lm(tmp_path, our_lm(tied=False).float())
     text = (tmp_path / "config.json").read_text()
@@ -101,7 +99,7 @@ def test_a_mutated_config_loads_or_is_refused_in_one_line(which: str, tmp_path: 
         (tmp_path / "config.json").write_text(json.dumps(settings))
         try:
             if which == "attention":
-                read_text_to_text(tmp_path).model(pack([[5, 6, 7], [8]]), pack([[1], [1, 9]]))
+                read_checkpoint(tmp_path).model(pack([[5, 6, 7], [8]]), pack([[1], [1, 9]]))
             else:
                 read_checkpoint(tmp_path).model(pack([[5, 6, 7], [8]]))
         except KinfolkError as error:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.models.registry import family
 from kinfolk.text.train import train_tokenizer
 from surroundings import Command
@@ -121,7 +121,7 @@ def test_the_folder_without_a_fault_is_embedded(command: Command, good: Path, tm
 def test_a_task_that_a_family_has_no_head_for_is_one_line(command: Command, tmp_path: Path) -> None:
     relative = family("kinfolk-recurrent-lm")
     config = relative.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
-    model = Model(relative, config, {"next_token": 0}, pooler=False, own_table=False)
+    model = Model(relative, config, {"next_token": 0}, pooler=False)
     Encoder(randomise(model).eval(), train_tokenizer("wordpiece", passages(), 320)).save(tmp_path / "lm")
     answer = {"text": "a hive", "answer_start": 13}
     asked = {"id": "1", "question": "Where do bees live?", "answers": [answer]}

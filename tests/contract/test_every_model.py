@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
-from kinfolk.models.model import Family, Model
+from kinfolk.models.family import Family, Model
 from kinfolk.nn.packed import pack
 from kinfolk.nn.trace import Trace
 from tiny import ragged
@@ -82,7 +82,7 @@ def test_a_head_says_the_same_whether_or_not_all_of_the_last_layer_is_computed(f
     tokens = pack(ids, segments if model.config.segments > 1 else None)
     for name in model.heads:
         found = []
-        for scores in (model.judge(name, tokens), model.scores(name, tokens, model(tokens))):
+        for scores in (model.predict_head(name, tokens), model.scores(name, tokens, model(tokens))):
             scores.square().sum().backward()
             found.append([scores.detach(), *(weight.grad for weight in model.parameters() if weight.grad is not None)])
             model.zero_grad()
@@ -99,7 +99,7 @@ def test_saving_and_loading_is_exact(family: Family, tmp_path: Path) -> None:
         write_checkpoint(tmp_path / str(number), Checkpoint(model, {"id2label": {"0": "a", "1": "b", "2": "c"}}))
         found = read_checkpoint(tmp_path / str(number))
         assert (found.model.config, list(found.model.heads)) == (model.config, heads)
-        assert found.public["id2label"] == {"0": "a", "1": "b", "2": "c"}
+        assert found.hf_config["id2label"] == {"0": "a", "1": "b", "2": "c"}
         before, after = model.state_dict(), found.model.state_dict()
         assert before.keys() == after.keys()
         assert all(tensor.equal(after[name]) for name, tensor in before.items())
@@ -116,7 +116,7 @@ def test_every_weight_learns_from_a_loss_over_all_outputs(family: Family) -> Non
         for name, head in model.heads.items()
         if hasattr(head, "crf")
     ]
-    if model.body.pooler is not None:
+    if getattr(model.body, "pooler", None) is not None:
         outputs.append(model.body.pooler(tokens.layout.first(hidden)))
     torch.stack([output.square().mean() for output in outputs]).sum().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from relatives import every_encoder, tiny_model
+from relatives import ENCODERS, every_encoder, tiny_model
 
 from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
 from kinfolk.errors import MissingHeadError
-from kinfolk.models.model import Family, with_fresh_head
-from kinfolk.models.registry import families
+from kinfolk.models.family import Family, with_new_head
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import train_tokenizer
 
@@ -27,7 +26,7 @@ VERBS: dict[str, Callable[[Encoder], object]] = {
     "perplexity": lambda model: model.perplexity("a"),
     "generate": lambda model: model.generate("a"),
 }
-HEADS = sorted({name for family in families() for name in family.heads})
+HEADS = sorted({name for family in ENCODERS for name in family.heads})
 
 
 @cache
@@ -49,7 +48,7 @@ def test_a_verb_without_its_head_is_one_line(family: Family, verb: str) -> None:
 def test_a_new_head_is_built_or_refused_in_one_line(family: Family, head: str) -> None:
     model = tiny_model(family, [])
     if head in family.heads:
-        assert list(with_fresh_head(model, head, 3)[0].heads) == [head]
+        assert list(with_new_head(model, head, 3)[0].heads) == [head]
     else:
         with pytest.raises(MissingHeadError, match=f"^{family.title} has no {head} head; its heads are .*classify"):
-            with_fresh_head(model, head, 3)
+            with_new_head(model, head, 3)

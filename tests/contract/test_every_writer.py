@@ -12,8 +12,8 @@ from relatives import Elsewhere, every_writer, few, host_work, rows_through, som
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
-from kinfolk.models.text_to_text import TextToText
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.models.family import Family
 from kinfolk.nn.packed import pack
 from kinfolk.nn.trace import PairTrace
 from tiny import ragged
@@ -40,7 +40,7 @@ def run(model: Any, sources: Ids, targets: Ids) -> tuple[Tensor, list[Tensor]]:
 @every_writer
 @few
 @given(lengths=LENGTHS, seed=st.integers(0, 99))
-def test_a_pair_has_the_same_vectors_alone_and_in_any_company(family: TextToText, lengths: Any, seed: int) -> None:
+def test_a_pair_has_the_same_vectors_alone_and_in_any_company(family: Family, lengths: Any, seed: int) -> None:
     model, (sources, targets) = tiny_writer(family), pairs(lengths, seed)
     units, vectors = run(model, sources, targets)
     for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -52,7 +52,7 @@ def test_a_pair_has_the_same_vectors_alone_and_in_any_company(family: TextToText
 @every_writer
 @few
 @given(lengths=LENGTHS, shuffle=st.randoms(use_true_random=False))
-def test_the_order_of_a_batch_is_irrelevant(family: TextToText, lengths: Any, shuffle: Any) -> None:
+def test_the_order_of_a_batch_is_irrelevant(family: Family, lengths: Any, shuffle: Any) -> None:
     model, (sources, targets) = tiny_writer(family), pairs(lengths)
     order = list(range(len(sources)))
     shuffle.shuffle(order)
@@ -63,7 +63,7 @@ def test_the_order_of_a_batch_is_irrelevant(family: TextToText, lengths: Any, sh
 
 
 @every_writer
-def test_packed_equals_one_by_one_to_the_ninth_digit_in_float64(family: TextToText) -> None:
+def test_packed_equals_one_by_one_to_the_ninth_digit_in_float64(family: Family) -> None:
     model, (sources, targets) = tiny_writer(family).double(), pairs(zip(SOURCES, TARGETS, strict=True))
     _, together = run(model, sources, targets)
     alone = [run(model, [source], [target])[1][0] for source, target in zip(sources, targets, strict=True)]
@@ -71,7 +71,7 @@ def test_packed_equals_one_by_one_to_the_ninth_digit_in_float64(family: TextToTe
 
 
 @every_writer
-def test_a_trace_changes_nothing(family: TextToText) -> None:
+def test_a_trace_changes_nothing(family: Family) -> None:
     model, (sources, targets) = tiny_writer(family), pairs(zip(SOURCES, TARGETS, strict=True))
     source, target = pack(sources), pack(targets)
     with torch.inference_mode():
@@ -79,33 +79,33 @@ def test_a_trace_changes_nothing(family: TextToText) -> None:
 
 
 @every_writer
-def test_saving_and_loading_is_exact(family: TextToText, tmp_path: Path) -> None:
+def test_saving_and_loading_is_exact(family: Family, tmp_path: Path) -> None:
     model = tiny_writer(family)
-    write_text_to_text(tmp_path, TextToTextCheckpoint(model, {"trained_length": [9, 9]}))
-    found = read_text_to_text(tmp_path)
+    write_checkpoint(tmp_path, Checkpoint(model, {"trained_length": [9, 9]}))
+    found = read_checkpoint(tmp_path)
     assert found.model.config == model.config
-    assert found.public["trained_length"] == [9, 9]
+    assert found.hf_config["trained_length"] == [9, 9]
     before, after = model.state_dict(), found.model.state_dict()
     assert before.keys() == after.keys()
     assert all(tensor.equal(after[name]) for name, tensor in before.items())
 
 
 @every_writer
-def test_every_weight_learns_from_a_loss_over_all_scores(family: TextToText) -> None:
+def test_every_weight_learns_from_a_loss_over_all_scores(family: Family) -> None:
     model, (sources, targets) = tiny_writer(family).train(), pairs(zip(SOURCES, TARGETS, strict=True))
-    model.scores(model(pack(sources), pack(targets))).square().mean().backward()
+    model.vocabulary_scores(model(pack(sources), pack(targets))).square().mean().backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
     assert all(weight.grad.isfinite().all() for weight in model.parameters())
     assert [name for name, weight in model.named_parameters() if not weight.grad.any()] == []
 
 
 @every_writer
-def test_everything_is_created_on_the_device_of_the_layout(family: TextToText) -> None:
+def test_everything_is_created_on_the_device_of_the_layout(family: Family) -> None:
     model, (sources, targets) = tiny_writer(family).to("meta"), pairs(zip(SOURCES, TARGETS, strict=True))
     rows = torch.arange(2 * len(sources), device="meta")
     with Elsewhere() as elsewhere:
         source, target = pack(sources, device="meta"), pack(targets, device="meta")
-        scores = model.scores(model(source, target, PairTrace()))
+        scores = model.vocabulary_scores(model(source, target, PairTrace()))
         state = model.start(source, beams=2)
         for _ in range(2):
             stepped, state = model.step(rows, state.reorder(rows))
@@ -114,10 +114,12 @@ def test_everything_is_created_on_the_device_of_the_layout(family: TextToText) -
 
 
 @every_writer
-def test_a_ragged_batch_costs_its_own_tokens_and_no_padding(family: TextToText) -> None:
+def test_a_ragged_batch_costs_its_own_tokens_and_no_padding(family: Family) -> None:
     model, (sources, targets) = tiny_writer(family), pairs(zip(SOURCES, TARGETS, strict=True))
     seen = rows_through(model)
     run(model, sources, targets)
     tokens = {sum(SOURCES), sum(TARGETS)}
-    assert {rows for name, rows in seen if not name.startswith("bridge.")} == tokens
-    assert {rows for name, rows in seen if name.startswith("bridge.")} <= {len(SOURCES)}  # it reads a state a sentence
+    assert {rows for name, rows in seen if not name.startswith("body.bridge.")} == tokens
+    assert {rows for name, rows in seen if name.startswith("body.bridge.")} <= {
+        len(SOURCES)
+    }  # it reads a state a sentence

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 
-from kinfolk.checkpoints.text_to_text import read_text_to_text
+from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.nn.packed import pack
 from tiny_pairs import MARIAN
 
@@ -26,7 +26,7 @@ def both(seed: int, spread: float, end_bias: float) -> tuple[Any, Any]:
     theirs.final_logits_bias[0, END] = end_bias
     with tempfile.TemporaryDirectory() as folder:
         theirs.save_pretrained(folder)
-        ours = read_text_to_text(Path(folder)).model
+        ours = read_checkpoint(Path(folder)).model
     return theirs.double(), ours.double().eval()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinfolk.models.model import Family, Model, count_parameters
+from kinfolk.models.family import Family, Model, count_parameters
 from kinfolk.models.registry import family
 from kinfolk.nn.heads import TextHead
 from kinfolk.nn.packed import pack
@@ -22,7 +22,7 @@ def tiny(name: str, **settings: Any) -> Model:
     found = family(name)
     config = found.config.make(**(SIZES | settings))
     pooler = any(key.startswith("pooler") for key in found.keys)
-    return randomise(Model(found, config, {}, pooler, own_table=False)).eval()
+    return randomise(Model(found, config, {}, pooler)).eval()
 
 
 def changed(model: Model, weight: torch.Tensor, rows: Any) -> bool:

@@ -25,14 +25,14 @@ def test_cached_steps_equal_teacher_forcing(variant: str, beams: int) -> None:
     found = stepped(model, pack(sources), tokens, beams)
     repeated = [row for row in sources for _ in range(beams)]
     with torch.no_grad():
-        expected = model.scores(model(pack(repeated), pack(tokens.tolist())))
+        expected = model.vocabulary_scores(model(pack(repeated), pack(tokens.tolist())))
     close(found.flatten(0, 1), expected)
 
 
 def test_positions_go_on_beyond_the_first_places() -> None:
     model, tokens = our_transformer(), written(1, 130)
     with torch.no_grad():
-        expected = model.scores(model(pack(rows((4,))), pack(tokens.tolist())))
+        expected = model.vocabulary_scores(model(pack(rows((4,))), pack(tokens.tolist())))
     close(stepped(model, pack(rows((4,))), tokens)[0], expected)
 
 

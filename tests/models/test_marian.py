@@ -10,11 +10,11 @@ import torch
 import transformers
 from torch import Tensor
 
-from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.errors import ConfigError
+from kinfolk.models.family import init_model
 from kinfolk.models.marian import MarianConfig
-from kinfolk.models.registry import text_to_text
-from kinfolk.models.text_to_text import fresh
+from kinfolk.models.registry import family as family_of
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace
 from tiny import close
@@ -39,7 +39,7 @@ def test_every_layer_weight_and_score_equals_the_reference(case: str, tmp_path: 
     (source, target), trace = pairs(), PairTrace()
     given = padded(theirs, source, target)
     with torch.no_grad():
-        scores = ours.scores(ours(source, target, trace))
+        scores = ours.vocabulary_scores(ours(source, target, trace))
         expected = theirs(**given, output_hidden_states=True, output_attentions=True)
     close(scores, target.layout.unpad(expected.logits))
     for found, layers, layout in (
@@ -79,16 +79,16 @@ def test_cached_steps_equal_the_reference_s(case: str, tmp_path: Path) -> None:
 @every_marian
 def test_the_reference_reads_what_we_write(case: str, tmp_path: Path) -> None:
     _, ours = both_marians(tmp_path / "theirs", **MARIANS[case])
-    read = read_text_to_text(tmp_path / "theirs")
-    write_text_to_text(tmp_path / "ours", read)
+    read = read_checkpoint(tmp_path / "theirs")
+    write_checkpoint(tmp_path / "ours", read)
     theirs, report = transformers.MarianMTModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     source, target = pairs()
     with torch.no_grad():
         expected = theirs.double().eval()(**padded(theirs, source, target)).logits
-        close(ours.scores(ours(source, target)), target.layout.unpad(expected))
-    again = read_text_to_text(tmp_path / "ours")
+        close(ours.vocabulary_scores(ours(source, target)), target.layout.unpad(expected))
+    again = read_checkpoint(tmp_path / "ours")
     assert again.model.config == read.model.config
     before, after = read.model.state_dict(), again.model.state_dict()
     assert before.keys() == after.keys()
@@ -97,7 +97,7 @@ def test_the_reference_reads_what_we_write(case: str, tmp_path: Path) -> None:
 
 def test_a_fresh_model_is_one_that_the_reference_can_translate_with(tmp_path: Path) -> None:
     config = MarianConfig.make(vocabulary_size=30, pad_id=29, start_id=29, end_id=5, width=16, heads=4, inner_width=24)
-    write_text_to_text(tmp_path, TextToTextCheckpoint(fresh(text_to_text("marian"), config)))
+    write_checkpoint(tmp_path, Checkpoint(init_model(family_of("marian"), config)))
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert type(theirs) is transformers.MarianMTModel
     settings = theirs.generation_config
@@ -141,7 +141,7 @@ def test_public_settings_survive_the_way_there_and_back() -> None:
     [
         ({"decoder_ffn_dim": 12}, "here: encoder_ffn_dim=4096 and decoder_ffn_dim=12 differ"),
         ({"tie_word_embeddings": False}, "here: tie_word_embeddings='False' is not supported"),
-        ({"decoder_vocab_size": 7}, "here: pad_id=58,100 is not an id of a target vocabulary of 7"),
+        ({"decoder_vocab_size": 7}, "here: pad_id=58,100 is not an id of a vocabulary of 7"),
         ({"d_modell": 3}, 'here: unknown setting "d_modell"; did you mean "d_model"'),
         ({"eos_token_id": [0]}, r"here: eos_token_id=\[0\] is not a whole number"),
     ],

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor
 
 from kinfolk.checkpoints.folder import read_checkpoint, write_checkpoint
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from tiny import CASES, LABELS, WITH_HEADS, batch_for, both, close, one_by_one, our_model, ragged
 
 AUTO = {

@@ -12,9 +12,8 @@ from kinfolk.errors import ConfigError
 from kinfolk.generation.config import DecodingConstraints, Request, Sampling
 from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam, greedy
-from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.models.family import Model, count_parameters, init_model, with_new_head
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
-from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, as_language_model, fresh_lm, fresh_reader
 from kinfolk.models.seq2seq import start_decoder_from
 from kinfolk.nn.gru import KINDS
 from kinfolk.nn.packed import pack
@@ -31,7 +30,7 @@ READER = {"vocabulary_size": 30, "width": 8, "layers": 2}
 
 def reader(seed: int = 1, **changes: Any) -> Model:
     config = RecurrentLmConfig.make(**READER | changes)
-    made = Model(FAMILY, config, {"classify": 3, "tag": 3}, pooler=False, own_table=False)
+    made = Model(FAMILY, config, {"classify": 3, "tag": 3})
     return randomise(made, seed).double().eval()  # type: ignore[no-any-return]
 
 
@@ -39,11 +38,11 @@ def reader(seed: int = 1, **changes: Any) -> Model:
 def test_steps_equal_reading_at_once_and_a_state_goes_on(kind: str) -> None:
     model, tokens = our_lm(kind=kind), torch.tensor(rows((7, 7)))
     with torch.no_grad():
-        expected = model.scores(model(pack(tokens.tolist()))[0]).view(2, 7, -1)
-        early, state = model(pack(tokens[:, :4].tolist()))
-        late, _ = model(pack(tokens[:, 4:].tolist()), state)
-    close(model.scores(early).detach().view(2, 4, -1), expected[:, :4])
-    close(model.scores(late).detach().view(2, 3, -1), expected[:, 4:])
+        expected = model.vocabulary_scores(model(pack(tokens.tolist()))).view(2, 7, -1)
+        early, state = model.body.read(pack(tokens[:, :4].tolist()))
+        late, _ = model.body.read(pack(tokens[:, 4:].tolist()), state)
+    close(model.vocabulary_scores(early).detach().view(2, 4, -1), expected[:, :4])
+    close(model.vocabulary_scores(late).detach().view(2, 3, -1), expected[:, 4:])
     written = model.start(pack(tokens[:, :3].tolist()), beams=1)  # a beginning, then token by token
     for place in range(3, 7):
         scores, written = model.step(tokens[:, place], written)
@@ -71,10 +70,7 @@ def test_writing_does_not_depend_on_the_batch(kind: str) -> None:
 
 
 def test_presets_have_zaremba_s_sizes() -> None:
-    counts = {}
-    for name, preset in PRESETS.items():
-        with torch.device("meta"):
-            counts[name] = sum(weight.numel() for weight in RecurrentLm(preset.config).parameters())
+    counts = {name: count_parameters(FAMILY, preset.config) for name, preset in PRESETS.items()}
     assert counts == {
         "recurrent-lm-small": 4_653_200, "recurrent-lm-medium": 19_780_400, "recurrent-lm-large": 66_034_000,
     }  # fmt: skip
@@ -82,35 +78,28 @@ def test_presets_have_zaremba_s_sizes() -> None:
 
 def test_a_fresh_model_is_seeded_and_every_weight_has_a_depth() -> None:
     config = RecurrentLmConfig.make(**READER)
-    first, second, third = (fresh_lm(config, seed).state_dict() for seed in (0, 0, 1))
+    first, second, third = (init_model(FAMILY, config, seed).state_dict() for seed in (0, 0, 1))
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
-    assert not first["decoder.table.weight"].equal(third["decoder.table.weight"])
+    assert not first["body.table.weight"].equal(third["body.table.weight"])
     for kind, parts in {"lstm": "cells.weight_hh_l1", "deck_gru": "cells.1.gates.weight"}.items():
         layer_ids = our_lm(kind=kind, tied=False).layer_ids()
-        assert layer_ids[f"decoder.stack.{parts}"] == 2
-        assert (
-            layer_ids["decoder.table.weight"],
-            layer_ids["decoder.output.weight"],
-            layer_ids["decoder.output_bias"],
-        ) == (
-            0,
-            3,
-            3,
-        )
+        assert layer_ids[f"body.stack.{parts}"] == 2
+        heads = (layer_ids["heads.next_token.table.weight"], layer_ids["heads.next_token.bias"])
+        assert (layer_ids["body.table.weight"], *heads) == (0, 3, 3)
 
 
 @every_kind
 def test_a_language_model_starts_a_decoder(kind: str) -> None:
     lm, model = our_lm(kind=kind), our_seq2seq(seed=1, kind=kind, score="bilinear")
-    untouched = model.encoder.state_dict()
+    untouched = model.body.encoder.state_dict()
     before = {name: tensor.clone() for name, tensor in untouched.items()}
     start_decoder_from(lm, model)
     tokens = pack(rows(LENGTHS))
     with torch.no_grad():
-        found, _ = model.decoder(tokens)
-        close(model.scores(found), lm.scores(lm(tokens)[0]))
+        found = model.body.decoder(tokens)
+        close(model.vocabulary_scores(found), lm.vocabulary_scores(lm(tokens)))
     assert all(tensor.equal(before[name]) for name, tensor in untouched.items())
-    assert model.decoder.table.weight is not lm.decoder.table.weight
+    assert model.body.decoder.table.weight is not lm.body.table.weight
 
 
 @pytest.mark.parametrize(
@@ -125,20 +114,6 @@ def test_a_language_model_starts_a_decoder(kind: str) -> None:
 def test_a_language_model_of_other_sizes_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         start_decoder_from(our_lm(**settings), our_seq2seq())
-
-
-def test_a_language_model_is_an_encoder_of_the_same_weights_and_back() -> None:
-    for tied in (True, False):
-        lm, tokens = our_lm(tied=tied), pack(rows(LENGTHS))
-        model = as_encoder(lm)
-        with torch.no_grad():
-            hidden = model(tokens)
-            close(hidden, lm(tokens)[0])
-            close(model.scores("next_token", tokens, hidden), lm.scores(hidden))
-        again = as_language_model(model)
-        assert {name: weight.data_ptr() for name, weight in again.state_dict().items()} == {
-            name: weight.data_ptr() for name, weight in lm.state_dict().items()
-        }
 
 
 @every_kind
@@ -160,7 +135,7 @@ def test_a_classifier_reads_final_states_and_a_tagger_every_token(kind: str, bid
 @pytest.mark.parametrize("task", ["classify", "tag"])
 def test_a_reader_learns_under_the_losses_of_every_other_model(task: str) -> None:
     config = RecurrentLmConfig.make(**READER | {"dropout": 0.0, "bidirectional": True})
-    model, _ = with_fresh_head(fresh_reader(config), task, 3)
+    model, _ = with_new_head(init_model(FAMILY, config, heads={}), task, 3)
     targets: list[Any] = [0, 1, 2] if task == "classify" else [[number % 3 for number in row] for row in rows(LENGTHS)]
     items = [Sample(row, [], target, 0) for row, target in zip(rows(LENGTHS), targets, strict=True)]
     objective: Any = Classify(1) if task == "classify" else Tag(1)
@@ -191,7 +166,7 @@ def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], mess
 
 def test_a_model_that_reads_from_both_ends_cannot_guess_what_comes_next() -> None:
     with pytest.raises(ConfigError, match="cannot read from both ends"):
-        RecurrentLm(RecurrentLmConfig.make(**READER | {"bidirectional": True}))
+        Model(FAMILY, RecurrentLmConfig.make(**READER | {"bidirectional": True}))
 
 
 def test_every_setting_is_saved() -> None:

@@ -24,7 +24,7 @@ def test_steps_equal_teacher_forcing_for_all_beams(variant: str, beams: int) -> 
     tokens = torch.tensor(rows((9,) * len(SOURCES) * beams))
     repeated = [row for row in sources for _ in range(beams)]
     with torch.no_grad():
-        expected = model.scores(model(pack(repeated), pack(tokens.tolist())))
+        expected = model.vocabulary_scores(model(pack(repeated), pack(tokens.tolist())))
     close(stepped(model, pack(sources), tokens, beams).flatten(0, 1), expected)  # type: ignore[arg-type]
 
 

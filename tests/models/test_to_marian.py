@@ -39,8 +39,8 @@ def test_scores_are_the_same(form: str) -> None:
     marian = to_marian(ours, ROWS)
     assert isinstance(marian.config, MarianConfig)
     with torch.no_grad():
-        expected = ours.scores(ours(pack(sources), pack(targets)))[:, ROWS]
-        found = marian.scores(marian(moved(sources), moved(targets)))
+        expected = ours.vocabulary_scores(ours(pack(sources), pack(targets)))[:, ROWS]
+        found = marian.vocabulary_scores(marian(moved(sources), moved(targets)))
     close(found[:, :-1], expected[:, :-1])
     assert float(found[:, -1].max()) < NEVER / 2  # the start is never written
 
@@ -57,15 +57,15 @@ def test_a_text_begins_the_same_token_by_token(form: str) -> None:
 
 def test_a_start_without_a_vector_is_a_row_of_zeros() -> None:
     zero, (sources, targets) = our_transformer(zero_start=True), batches()
-    assert to_marian(zero, ROWS).output_table[-1].count_nonzero() == 0
-    assert to_marian(our_transformer(), ROWS).output_table[-1].count_nonzero() > 0
+    assert to_marian(zero, ROWS).body.token_embedding.weight[-1].count_nonzero() == 0
+    assert to_marian(our_transformer(), ROWS).body.token_embedding.weight[-1].count_nonzero() > 0
     with torch.no_grad():
         before = zero(pack(sources), pack(targets))
-        zero.output_table[1] = 7.0
+        zero.body.token_embedding.weight[1] = 7.0
         close(zero(pack(sources), pack(targets)), before)
     zero(pack(sources), pack(targets)).sum().backward()
-    assert zero.output_table.grad is not None
-    assert zero.output_table.grad[1].count_nonzero() == 0
+    assert zero.body.token_embedding.weight.grad is not None
+    assert zero.body.token_embedding.weight.grad[1].count_nonzero() == 0
 
 
 def test_what_marian_does_not_have_is_refused() -> None:

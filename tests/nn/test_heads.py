@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from kinfolk.nn.heads import MaskedHead, Pooler, TextHead, TokenHead
+from kinfolk.nn.fast.kernels import ActivatedLinear
+from kinfolk.nn.fast.linear import Embedding
+from kinfolk.nn.heads import Pooler, TextHead, TokenHead, VocabularyHead
 
 
 def fill(module: nn.Module, value: float) -> None:
@@ -24,13 +26,19 @@ def test_the_pooler_is_a_tanh_of_a_linear_layer() -> None:
 
 def test_the_masked_head_scores_by_the_given_table_or_by_its_own() -> None:
     torch.manual_seed(0)
-    head = MaskedHead(3, 2, 4, "relu", 1e-12)
-    hidden, embedding = torch.randn(5, 3), torch.randn(4, 2)
+    head = VocabularyHead(2, 4, transform=ActivatedLinear(3, 2, "relu"), norm=nn.LayerNorm(2))
+    hidden, embedding = torch.randn(5, 3), Embedding(4, 2)
     transformed = head.norm(torch.relu(hidden @ head.transform.weight.T + head.transform.bias))
     nn.init.normal_(head.bias)
-    torch.testing.assert_close(head(hidden, embedding), transformed @ embedding.T + head.bias)
-    head.table = nn.Parameter(torch.randn(4, 2))
-    torch.testing.assert_close(head(hidden, embedding), transformed @ head.table.T + head.bias)
+    torch.testing.assert_close(head(hidden, embedding), transformed @ embedding.weight.T + head.bias)
+    head.untie()
+    expected = transformed @ head.table.weight.T + head.bias
+    torch.testing.assert_close(head(hidden, embedding), expected)
+    with torch.no_grad():
+        torch.testing.assert_close(head.eval().step(hidden, embedding), expected)
+    targets = torch.tensor([0, 3, 1, 1, 2])
+    summed = nn.functional.cross_entropy(expected, targets, reduction="sum")
+    torch.testing.assert_close(head.loss(hidden, embedding, targets), summed)
 
 
 def test_a_text_head_has_its_dense_layer_only_with_an_activation() -> None:

@@ -21,7 +21,7 @@ class Known(Scorer):
     def __init__(self, said: list[float]):
         self.said = torch.tensor(said)[:, None].requires_grad_()
 
-    def judge(self, name: str, tokens: Tokens) -> Tensor:
+    def predict_head(self, name: str, tokens: Tokens) -> Tensor:
         assert name == "choose"
         return self.said
 

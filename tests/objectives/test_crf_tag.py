@@ -25,7 +25,7 @@ class Known:
         self.said = torch.tensor(said, requires_grad=True)
         self.heads: dict[str, Any] = {"tag_crf": SimpleNamespace(crf=crf or Crf(2))}
 
-    def judge(self, name: str, tokens: Tokens) -> Tensor:
+    def predict_head(self, name: str, tokens: Tokens) -> Tensor:
         return self.said
 
 

@@ -61,9 +61,9 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
         total, count = total + float(losses["next_token"].detach()), count + prepared.counts["next_token"]
     expected = 0.0
     for first, last in ((0, 6), (6, 12), (12, 18), (18, 23)):
-        hidden, _ = model(pack([tokens[first:last]]))
+        hidden = model(pack([tokens[first:last]]))
         wanted = torch.tensor(tokens[first + 1 : last + 1])
-        expected += float(F.cross_entropy(model.scores(hidden), wanted, reduction="sum").detach())
+        expected += float(F.cross_entropy(model.vocabulary_scores(hidden), wanted, reduction="sum").detach())
     assert count == 23
     assert total == pytest.approx(expected, abs=1e-9)
 
@@ -84,7 +84,7 @@ def test_gradients_stop_at_the_border_of_a_batch() -> None:
     first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
     _, state = objective.carry(model, first, None)
     losses, _ = objective.carry(model, second, state)
-    (table,) = torch.autograd.grad(losses["next_token"], [model.decoder.table.weight])
+    (table,) = torch.autograd.grad(losses["next_token"], [model.body.table.weight])
     only_read_before = sorted(set(first.tokens.ids.tolist()) - set(second.tokens.ids.tolist()))
     assert only_read_before
     assert not table[only_read_before].any()
@@ -93,16 +93,16 @@ def test_gradients_stop_at_the_border_of_a_batch() -> None:
 @pytest.mark.parametrize("length", [1, 7, 512])
 def test_perplexity_scores_each_token_once_whatever_the_stretch(length: int) -> None:
     model, tokens = our_lm(), stream(40)
-    hidden, _ = model(pack([tokens[:-1]]))
-    expected = float(F.cross_entropy(model.scores(hidden), torch.tensor(tokens[1:])).detach())
+    hidden = model(pack([tokens[:-1]]))
+    expected = float(F.cross_entropy(model.vocabulary_scores(hidden), torch.tensor(tokens[1:])).detach())
     assert perplexity(model, tokens, length) == pytest.approx(math.exp(expected), rel=1e-12)
 
 
 def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() -> None:
     model = our_lm()
     with torch.no_grad():
-        model.decoder.table.weight.zero_()
-        model.decoder.output_bias.zero_()
+        model.body.table.weight.zero_()
+        model.heads["next_token"].bias.zero_()
     assert perplexity(model, np.array(stream(50))) == pytest.approx(30.0)  # one tied table: all scores are zero
 
 

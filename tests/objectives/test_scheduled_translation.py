@@ -39,10 +39,10 @@ def learning(**settings: Any) -> Any:
 
 def free_running(model: Any, source: list[int], target: list[int]) -> Tensor:
     """The loss of one target when every token that is read is the model's own guess: the definition."""
-    state, ids, total = model.begin(pack([source])), torch.tensor([1]), torch.zeros((), dtype=torch.float64)
+    state, ids, total = model.body.start(pack([source])), torch.tensor([1]), torch.zeros((), dtype=torch.float64)
     for wanted in target:
-        hidden, state = model.advance(ids, state)
-        scores = model.scores(hidden)
+        hidden, state = model.body.step(ids, state)
+        scores = model.vocabulary_scores(hidden)
         total = total + F.cross_entropy(scores, torch.tensor([wanted]))
         ids = scores.argmax(-1)
     return total
@@ -83,9 +83,9 @@ def test_two_passes_read_the_guesses_of_the_first(kind: str) -> None:
     model: Any = learning() if kind == "recurrent" else our_transformer(dropout=0.0).train()
     prepared = ALWAYS.prepare(ITEMS, CPU)
     with torch.no_grad():
-        guesses = model.scores(model(prepared.tokens, prepared.shifted)).argmax(-1)
+        guesses = model.vocabulary_scores(model(prepared.tokens, prepared.shifted)).argmax(-1)
     read = [[1, *own.tolist()[:-1]] for own in prepared.shifted.layout.split(guesses)]
-    scores = model.scores(model(prepared.tokens, pack(read)))
+    scores = model.vocabulary_scores(model(prepared.tokens, pack(read)))
     close(ALWAYS.losses(model, prepared)["translate"], F.cross_entropy(scores, prepared.targets, reduction="sum"))
 
 
@@ -111,7 +111,7 @@ def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
         seen.append(given[1].ids.view(20, 50))
 
     with torch.no_grad():
-        model.decoder.output_bias[9] = 100.0  # the guess is always 9
+        model.heads["next_token"].bias[9] = 100.0  # the guess is always 9
     model.register_forward_pre_hook(watched)
     torch.manual_seed(0)
     objective.losses(model, prepared)["translate"]

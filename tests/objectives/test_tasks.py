@@ -21,7 +21,7 @@ class Known(Scorer):
     def __init__(self, said: list[list[float]]):
         self.said = torch.tensor(said)
 
-    def judge(self, name: str, tokens: Tokens) -> Tensor:
+    def predict_head(self, name: str, tokens: Tokens) -> Tensor:
         return self.said
 
 

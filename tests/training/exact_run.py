@@ -17,7 +17,7 @@ from typing import Any
 from small_runs import examples, settings
 
 import kinfolk
-from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.models.family import Model, with_new_head
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.runs import Run
@@ -33,7 +33,7 @@ def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda 
     given, held = examples(100), examples(32, seed=1)
     task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
     encoder.model.config = replace(encoder.model.config, dropout=0.0, attention_dropout=0.0)
-    model = with_fresh_head(encoder.model, "classify", 2)[0]
+    model = with_new_head(encoder.model, "classify", 2)[0]
     model = model if single else model.double()
     dataset = task.dataset(encoder.tokenizer, held, encoder.context)
 

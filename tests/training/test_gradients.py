@@ -10,7 +10,7 @@ from small_runs import examples, settings
 from torch import Tensor
 
 import kinfolk
-from kinfolk.models.model import Model, with_fresh_head
+from kinfolk.models.family import Model, with_new_head
 from kinfolk.nn.fast.dropout import Dropout
 from kinfolk.objectives.objective import Sample
 from kinfolk.tasks.task import TaskOptions
@@ -31,7 +31,7 @@ def learner(
     encoder = kinfolk.load(folder, device="cpu")
     given = examples(32)
     task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
-    model = with_fresh_head(encoder.model, "classify", 2)[0]
+    model = with_new_head(encoder.model, "classify", 2)[0]
     model = model if single else model.double()
     for module in model.modules():
         if isinstance(module, Dropout):
@@ -100,7 +100,7 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
     """With two layers: the head moves in the first third, then the second layer, then all."""
     encoder = kinfolk.load(tiny_bert, device="cpu")
     task = TextTask.of("classify", examples(96), TaskOptions())
-    model = with_fresh_head(encoder.model, "classify", 2)[0]
+    model = with_new_head(encoder.model, "classify", 2)[0]
     items = task.dataset(encoder.tokenizer, examples(96), encoder.context).items
     moved: list[set[int]] = []
     before: dict[str, torch.Tensor] = {}

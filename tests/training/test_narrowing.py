@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import kinfolk
 from kinfolk.errors import FolderError
-from kinfolk.models.model import with_fresh_head
+from kinfolk.models.family import with_new_head
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.fsdp import load
@@ -27,7 +27,7 @@ def trained(folder: Path, output: Path, whole: bool, decay: float) -> tuple[dict
     """The weights after some steps in float64, and the ids that the training texts hold."""
     encoder = kinfolk.load(folder, device="cpu")
     task = TextTask.of("classify", examples(40), TaskOptions())
-    model = with_fresh_head(encoder.model, "classify", 2, dropout=0.0)[0].double()
+    model = with_new_head(encoder.model, "classify", 2, dropout=0.0)[0].double()
     if whole:
         model.reading_table = lambda: None  # type: ignore[method-assign]
     items = task.dataset(encoder.tokenizer, examples(40), encoder.context).items
@@ -92,4 +92,4 @@ def test_only_a_table_that_is_all_named_stays_whole(tiny_bert: Path, unnamed: in
 def test_a_table_that_scores_a_vocabulary_stays_whole(tiny_bert: Path) -> None:
     model = kinfolk.load(tiny_bert, device="cpu").model
     assert "masked_lm" in model.heads
-    assert model.reading_table() is None
+    assert model.embedding_only_read() is None

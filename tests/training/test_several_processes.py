@@ -17,7 +17,7 @@ from exact_run import losses
 from together import together
 
 from kinfolk.checkpoints.tensors import SafetensorsFile
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.training import distributed
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import OptimizerSettings

@@ -157,7 +157,7 @@ def attention(model: Any, sources: Sequence[list[int]], targets: Sequence[list[i
 
 def require_attention(model: Any) -> None:
     """Refuse a model that does not look at its source while it writes."""
-    if not model.attends:
+    if not model.body.attends:
         raise MissingHeadError("this model has no attention to its source, so nothing says which words belong together")
 
 

@@ -15,9 +15,10 @@ from torch import nn
 
 from kinfolk.api.loaded import load_encoder
 from kinfolk.errors import InputError
-from kinfolk.models.recurrent_writer import RecurrentLm, as_language_model
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Model
+from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.models.seq2seq import Seq2SeqConfig
-from kinfolk.models.text_to_text import TextToTextConfig
 from kinfolk.text.tokenizer import Tokenizer
 
 
@@ -25,16 +26,17 @@ from kinfolk.text.tokenizer import Tokenizer
 class DecoderStart:
     """A language model, what a card calls it, and its own vocabulary where it lies in a folder."""
 
-    model: RecurrentLm
+    model: Model
     name: str
     words: Tokenizer | None
 
     @classmethod
-    def of(cls, given: str | Path | nn.Module, preset: TextToTextConfig) -> DecoderStart:
+    def of(cls, given: str | Path | nn.Module, preset: TranslationConfig) -> DecoderStart:
         """From a folder or a model, for a decoder of the preset's kind."""
         folder = given if isinstance(given, str | Path) else None
         model, words = (given, None) if folder is None else _read(folder)
-        if not isinstance(preset, Seq2SeqConfig) or not isinstance(model, RecurrentLm):
+        known = isinstance(model, Model) and isinstance(model.config, RecurrentLmConfig)
+        if not isinstance(preset, Seq2SeqConfig) or not isinstance(model, Model) or not known:
             raise InputError(
                 "init_decoder: only a recurrent language model can start a decoder, and only a recurrent one"
             )
@@ -52,9 +54,9 @@ class DecoderStart:
         return {"kind": own.kind, "width": own.width, "hidden": own.width, "layers": own.layers, "tied": own.tied}
 
 
-def _read(folder: str | Path) -> tuple[RecurrentLm, Tokenizer]:
+def _read(folder: str | Path) -> tuple[Model, Tokenizer]:
     found = load_encoder(folder, "cpu")
     if "next_token" not in found.model.heads:
         title = found.model.family.title
         raise InputError(f"{folder}: this {title} does not guess the next token; a decoder cannot start from it")
-    return as_language_model(found.model), found.tokenizer
+    return found.model, found.tokenizer

@@ -19,7 +19,7 @@ from kinfolk.api.layers import LayerChoice
 from kinfolk.data.batching import token_batches, weighted_chunks
 from kinfolk.errors import InputError, type_name
 from kinfolk.machine import trim_memory
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout, Tokens, pack_for
 from kinfolk.nn.trace import Trace
 from kinfolk.tasks.windows import CutCount, Piece, pieces

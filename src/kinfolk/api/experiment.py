@@ -20,7 +20,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.data.examples import AnyExample
 from kinfolk.data.summary import DataSummary
 from kinfolk.errors import FolderError
-from kinfolk.models.model import Model, weights_hash, with_fresh_head
+from kinfolk.models.family import Model, weights_hash, with_new_head
 from kinfolk.tasks.task import EvalResult, Task
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings
@@ -76,12 +76,12 @@ class Job:
         self.dataset = task.dataset(encoder.tokenizer, learned, encoder.context)
         self.held = task.dataset(encoder.tokenizer, held, encoder.context)
         self.data = content_hash([[_told(example) for example in side] for side in (learned, held)])
-        self.start = weights_hash(encoder.model)
+        self.start = weights_hash(encoder.model.body)
         self.places = [example.location for example in learned]
         self.fresh = self.fresh_model(settings.seed)[1]
 
     def fresh_model(self, seed: int) -> tuple[Model, list[str]]:
-        return with_fresh_head(self.encoder.model, self.task.head, len(self.task.labels), seed, self.dropout)
+        return with_new_head(self.encoder.model, self.task.head, len(self.task.labels), seed, self.dropout)
 
     def train_all(self, seeds: int, callbacks: Callbacks) -> dict[int, Result]:
         """A result for each seed, from that of the settings on."""

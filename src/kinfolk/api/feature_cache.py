@@ -31,7 +31,7 @@ from kinfolk.data.npy import NpyWriter, open_npy
 from kinfolk.errors import InputError, KinfolkError, check_choice
 from kinfolk.files import atomic_folder, atomic_write, write_json
 from kinfolk.machine import trim_memory
-from kinfolk.models.model import Model, weights_hash
+from kinfolk.models.family import Model, weights_hash
 from kinfolk.nn.packed import Tokens
 from kinfolk.objectives.objective import Sample, pack_samples
 
@@ -87,7 +87,7 @@ def features_of(
     batches = list(token_batches([len(item) for item in ordered], BATCH_TOKENS))
     description = {
         "format": FORMAT,
-        "weights": weights_hash(model),
+        "weights": weights_hash(model.body),
         "family": model.family.name,
         "config": dataclasses.asdict(model.config),
         "sequences": hashlib.sha256(b"".join(keys)).hexdigest(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.api.feature_cache import Features
 from kinfolk.data.batching import token_batches
-from kinfolk.models.model import EncoderConfig, Family, Model
+from kinfolk.models.family import Family, Model
 from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import Tokens
 from kinfolk.objectives.objective import Sample, pack_samples
@@ -24,7 +25,7 @@ from kinfolk.objectives.objective import Sample, pack_samples
 class FeatureModel(Model):
     """Heads that read layers, on the features of an encoder of this family."""
 
-    def __init__(self, family: Family, config: EncoderConfig, heads: Mapping[str, ProbeHead], features: Features):
+    def __init__(self, family: Family, config: Any, heads: Mapping[str, ProbeHead], features: Features):
         nn.Module.__init__(self)  # a body is not built: it has spoken already
         self.family, self.config, self.features = family, config, features
         self.heads = nn.ModuleDict(heads)
@@ -33,7 +34,7 @@ class FeatureModel(Model):
         """All that learns stands on the same height."""
         return {name: 0 for name, _ in self.named_parameters()}
 
-    def reading_table(self) -> None:
+    def embedding_only_read(self) -> None:
         """It has none."""
 
     def hidden_for(self, name: str, tokens: Tokens) -> Tensor:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from kinfolk.api.embed import BATCH_TOKENS, packed
 from kinfolk.errors import InputError, MissingHeadError, check_collection, check_int, type_name
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.text.tokenizer import Tokenizer
 
 MOST_PIECES = 8

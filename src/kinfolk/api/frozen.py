@@ -26,7 +26,7 @@ from kinfolk.api.feature_model import FeatureModel, init_probe, scaled
 from kinfolk.api.layers import NAMES, choose_layers
 from kinfolk.api.loaded import Encoder
 from kinfolk.errors import InputError, check_choice, shorten_list
-from kinfolk.models.model import EncoderConfig, Model
+from kinfolk.models.family import Model
 from kinfolk.nn.heads import POOLS, ProbeConfig
 from kinfolk.tasks.task import Task
 from kinfolk.training.distributed import world
@@ -64,7 +64,7 @@ class FrozenHeadConfig:
         if self.head == "logistic" and self.layers == MIX:
             raise InputError("the logistic head is solved, not trained, so it cannot learn a mix; take linear for that")
 
-    def config(self, encoder: EncoderConfig, task: Task) -> ProbeConfig:
+    def config(self, encoder: Any, task: Task) -> ProbeConfig:
         """The readout for a task on an encoder."""
         if self.layers == MIX:
             numbers, join = tuple(range(encoder.layers + 1)), MIX

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +14,7 @@ from kinfolk.errors import InputError, MissingHeadError, check_int, check_texts,
 from kinfolk.generation.config import Beam, DecodingConstraints, Penalty, Request, Sampling
 from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam as beam_search
-from kinfolk.models.model import Model
-from kinfolk.models.recurrent_writer import RecurrentLm, as_language_model
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.language_model import perplexity
 from kinfolk.text.tokenizer import Tokenizer
@@ -49,11 +47,10 @@ class WriteSettings:
             raise InputError("a beam draws nothing: leave out temperature, top_k, top_p and seed, or the beam")
 
 
-def writer_of(model: Model) -> RecurrentLm:
-    """The model as one that guesses the next token."""
+def require_generation(model: Model) -> None:
+    """Refuse a model that does not predict the next token."""
     if "next_token" not in model.heads:
         raise MissingHeadError("this checkpoint does not guess the next token; train one with `kinfolk pretrain`")
-    return as_language_model(model)
 
 
 def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.ndarray:
@@ -75,21 +72,21 @@ def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.nda
 
 def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) -> float:
     """exp of the mean -log p of every token, ends of texts included, each scored once and given all before it."""
-    writer = writer_of(model)
-    stream = token_stream(tokenizer, texts, writer.config.end_id)
+    require_generation(model)
+    stream = token_stream(tokenizer, texts, model.config.end_id)
     if len(stream) < 2:
         raise InputError("there is no text to foresee: all texts are blank")
     unknown = np.mean(stream[1:] == tokenizer.unk_id) if tokenizer.unk_id is not None else 0.0
     if unknown > MANY_UNKNOWN:
         told = f"{unknown:.1%} of the tokens are unknown to the vocabulary, and counted as if they were one word"
         warn(UnknownWarning(told))
-    return perplexity(writer, stream)
+    return perplexity(model, stream)
 
 
 def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], settings: WriteSettings) -> list[str]:
     """Each prompt, read as training read its texts, with what the model writes after it; an empty one begins a text."""
-    writer = writer_of(model)
-    end = writer.config.end_id
+    require_generation(model)
+    end = model.config.end_id
     never = {tokenizer.pad_id, tokenizer.unk_id} - {None, end}
     rules = DecodingConstraints(end, tuple(sorted(token for token in never if token is not None)))
     found: list[str] = []
@@ -99,7 +96,7 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
         given = [token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end] for prompt in some]
         source = pack([ids[:-1] for ids in given], device=model.device)
         request = Request(source, [ids[-1] for ids in given], [settings.tokens] * len(given), rules)
-        written = _written(writer, request, settings, range(first, first + len(given)))
+        written = _written(model, request, settings, range(first, first + len(given)))
         for prompt, before, after in zip(some, given, written, strict=True):
             whole, known = (tokenizer.decode(ids, unknown=UNKNOWN) for ids in ([*before[1:], *after], before[1:]))
             kept = prompt if known[-1:].isspace() else prompt.rstrip()  # a blank at its end, which most do not read
@@ -107,10 +104,10 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
     return found
 
 
-def _written(writer: Any, request: Request, settings: WriteSettings, numbers: range) -> list[list[int]]:
+def _written(model: Model, request: Request, settings: WriteSettings, numbers: range) -> list[list[int]]:
     with torch.inference_mode():
         if settings.beam is not None:
             return [
-                options[0].ids for options in beam_search(writer, request, Beam(settings.beam, penalty=Penalty(0.0)))
+                options[0].ids for options in beam_search(model, request, Beam(settings.beam, penalty=Penalty(0.0)))
             ]
-        return [text.ids for text in sample(writer, request, settings.sampling, list(numbers))]
+        return [text.ids for text in sample(model, request, settings.sampling, list(numbers))]

@@ -15,7 +15,8 @@ from typing import Any
 
 from kinfolk.errors import ConfigError, InputError
 from kinfolk.generation.config import Penalty
-from kinfolk.models.text_to_text import TextToText, TextToTextConfig
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Family
 
 EARLY_STOPPING: dict[bool | str, str] = {False: "heuristic", True: "full", "never": "never"}  # theirs: ours
 MOST_BEAMS, MOST_LENGTH = 1_000, 16_384  # beyond, a search would fill the memory
@@ -56,15 +57,15 @@ class GenerationConfig:
 
     @classmethod
     def of(
-        cls, family: TextToText, config: TextToTextConfig, public: Mapping[str, Any], generation: Mapping[str, Any]
+        cls, family: Family, config: TranslationConfig, public: Mapping[str, Any], generation: Mapping[str, Any]
     ) -> GenerationConfig:
         """From the two files; what they do not say is as transformers has it, but for four beams and all positions."""
         never = {config.pad_id, config.start_id} - {config.end_id}
         said = {name: value for name, value in {**public, **generation}.items() if value is not None}
         beams = _number(said, "num_beams", 4, 1, MOST_BEAMS)
-        usual: int = min(config.positions, MOST_LENGTH)  # type: ignore[attr-defined]
+        usual: int = min(config.positions, MOST_LENGTH)
         longest = _number(said, "max_length", usual, 2, MOST_LENGTH) - 1  # theirs counts the start token too
-        if family.generation is None:
+        if family.generation_config is None:
             return cls(beams, longest=longest if "max_length" in said else None, never=tuple(sorted(never)))
         return cls(
             beams,
@@ -121,7 +122,7 @@ def _early_stopping(said: Mapping[str, Any]) -> str:
     return EARLY_STOPPING[value]
 
 
-def _forbidden(said: Mapping[str, Any], config: TextToTextConfig) -> set[int]:
+def _forbidden(said: Mapping[str, Any], config: TranslationConfig) -> set[int]:
     """The ids of bad_words_ids; sequences of several ids are not supported."""
     words = said.get("bad_words_ids", [])
     lists = isinstance(words, list) and all(isinstance(word, list) and len(word) == 1 for word in words)

@@ -9,15 +9,13 @@ from typing import Any
 from torch import nn
 
 from kinfolk.api.find import DEMO
-from kinfolk.checkpoints.folder import read_checkpoint
+from kinfolk.checkpoints.folder import is_conditional, read_checkpoint
 from kinfolk.checkpoints.g2p import G2P, read_g2p
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
-from kinfolk.checkpoints.text_to_text import is_text_to_text, read_text_to_text
 from kinfolk.errors import FolderError, InputError, did_you_mean
-from kinfolk.models.model import EncoderConfig, count_parameters
-from kinfolk.models.registry import all_families, owner, text_to_text
-from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
+from kinfolk.models.family import Model, count_parameters
+from kinfolk.models.registry import all_families, preset
 from kinfolk.text.pairs import TranslationTokenizer, load_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
 
@@ -93,7 +91,7 @@ def describe_name(name: str) -> FamilyInfo | ModelInfo:
     for family in families:
         if name.casefold() in (family.name, family.name.removeprefix(OWN), family.title.casefold()):
             return family
-    known = [preset for family in families for preset in family.presets]
+    known = [known for family in families for known in family.presets]
     if name not in known and name.partition("/")[2] in known:  # as the hub has it: google-bert/bert-base-uncased
         name = name.partition("/")[2]
     if name not in known and "/" in name:
@@ -111,27 +109,25 @@ def describe_preset(name: str) -> ModelInfo:
     >>> describe_preset("bert-base-uncased").parameters
     109482240
     """
-    family = owner(name, all_families())
-    config: Any = family.presets[name].config
-    info = ModelInfo(family.title, 0, name, family.presets[name].published)
-    if isinstance(family, TextToText):
-        return replace(info, parameters=count_text_to_text(family, config), settings=_settings(config))
-    count = count_parameters(family, config, pooler=family.has_pooler)
-    return replace(info, parameters=count, sizes=config_sizes(config))
+    family, published = preset(name)
+    info = ModelInfo(family.title, count_parameters(family, published.config), name, published.published)
+    if family.is_conditional:
+        return replace(info, settings=_settings(published.config))
+    return replace(info, sizes=config_sizes(published.config))
 
 
-def config_sizes(config: EncoderConfig) -> Sizes:
+def config_sizes(config: Any) -> Sizes:
     """The sizes that a config states."""
     heads, inner_width = (getattr(config, name, None) for name in ("heads", "inner_width"))
     return Sizes(config.layers, config.width, heads, inner_width, config.context, config.vocabulary_size)
 
 
-def _settings(config: TextToTextConfig) -> dict[str, Any]:
+def _settings(config: Any) -> dict[str, Any]:
     """What a config says, but for the ids of special tokens."""
     return {name: value for name, value in asdict(config).items() if not name.endswith("_id")}
 
 
-def describe_model(model: Any, tokenizer: Tokenizer | TranslationTokenizer) -> ModelInfo:
+def describe_model(model: Model, tokenizer: Tokenizer | TranslationTokenizer) -> ModelInfo:
     """A loaded model with its tokenizer."""
     if isinstance(tokenizer, Tokenizer):
         return ModelInfo(
@@ -143,7 +139,7 @@ def describe_model(model: Any, tokenizer: Tokenizer | TranslationTokenizer) -> M
             tokens=tokenizer.vocabulary_size,
         )
     return ModelInfo(
-        text_to_text(model.config.model_type).title,
+        model.family.title,
         _count(model),
         settings=_settings(model.config),
         tokenizer=type(tokenizer).__name__,
@@ -159,8 +155,8 @@ def _count(module: nn.Module) -> int:
 def describe_folder(folder: Path, allow_pickle: bool = False) -> ModelInfo:
     """A model folder, read as `load` reads it, except that a damaged manifest is reported and not raised."""
     recipe = None
-    if is_text_to_text(folder):
-        info = describe_model(read_text_to_text(folder, allow_pickle).model, load_pair_tokenizer(folder))
+    if is_conditional(folder):
+        info = describe_model(read_checkpoint(folder, allow_pickle).model, load_pair_tokenizer(folder))
     else:
         model = read_checkpoint(folder, allow_pickle).model
         info, recipe = describe_model(model, Tokenizer.load(folder, model.family.name)), read_recipe(folder)

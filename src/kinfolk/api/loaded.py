@@ -15,13 +15,12 @@ from kinfolk.api.fill import Filled, fill_masks
 from kinfolk.api.find import G2P, find_model
 from kinfolk.api.layers import choose_layers
 from kinfolk.api.translator import Translator, read_translator
-from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.checkpoints.folder import Checkpoint, is_conditional, read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
-from kinfolk.checkpoints.text_to_text import is_text_to_text
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError, check_choice, check_collection, type_name
 from kinfolk.files import atomic_folder, write_bytes
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.nn.trace import Trace
 from kinfolk.tasks.choice import Chosen
 from kinfolk.tasks.spans import Answer
@@ -62,7 +61,8 @@ class Encoder:
     @property
     def context(self) -> int:
         """How many tokens the model reads at once, special tokens included."""
-        return min(self.model.config.context, self.tokenizer.max_length or self.model.config.context)
+        context: int = self.model.config.context
+        return min(context, self.tokenizer.max_length or context)
 
     @property
     def device(self) -> torch.device:
@@ -138,7 +138,7 @@ class Encoder:
 
     def embed_width(self, settings: EmbedSettings) -> int:
         """D, the length of a vector."""
-        return self.model.config.width * settings.layers.width_factor
+        return int(self.model.config.width * settings.layers.width_factor)
 
     def fill(
         self, text: str, top: int = 5, pieces: int = 1, words: Sequence[str] | None = None
@@ -218,7 +218,7 @@ class Encoder:
             raise InputError(f"the pair has {total:,} tokens and the model reads {self.context:,}; shorten it")
         with torch.inference_mode():
             tokens = packed(self.model, [encoding.ids], [encoding.segments])
-            return float(self.model.judge(head, tokens).float().softmax(-1)[0, 0])
+            return float(self.model.predict_head(head, tokens).float().softmax(-1)[0, 0])
 
     def perplexity(self, texts: str | Iterable[str]) -> float:
         """How many tokens a language model wavers between, on weight_averaging: exp of the mean -log p of a token.
@@ -288,12 +288,12 @@ def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = Fa
     folder = find_model(name_or_path, allow_pickle)
     target = pick_device(device)
     check_manifest(folder)
-    if is_text_to_text(folder):
+    if is_conditional(folder):
         return read_translator(folder, target, str(name_or_path), allow_pickle)
     checkpoint = read_checkpoint(folder, allow_pickle)
     tokenizer = Tokenizer.load(folder, checkpoint.model.family.name)
     checkpoint.model.to(target)
-    return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.public, str(name_or_path))
+    return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.hf_config, str(name_or_path))
 
 
 def load_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:

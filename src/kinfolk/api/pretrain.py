@@ -25,8 +25,8 @@ from kinfolk.api.loaded import Encoder, pick_device
 from kinfolk.api.pretrain_report import PretrainSummary, pretrain_card, write_pretrain_report
 from kinfolk.data.formats import read_texts
 from kinfolk.errors import DataError, InputError, check_choice, check_texts
-from kinfolk.models.recurrent_lm import PRESETS, RecurrentLmConfig
-from kinfolk.models.recurrent_writer import RecurrentLm, as_encoder, fresh_lm
+from kinfolk.models.family import Model, init_model
+from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
 from kinfolk.nn.gru import KINDS
 from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
 from kinfolk.text.tokenizer import Tokenizer
@@ -145,13 +145,13 @@ def pretrain(
     words = tokenizer or _learn(learned, *asked)
     config = _config(kind, size, words, changes or {})
     streams = [token_stream(words, side, config.end_id) for side in (learned, held)]
-    model = fresh_lm(config, settings.seed).to(place)
+    model = init_model(FAMILY, config, settings.seed).to(place)
     found = _surveyed(streams, words, kind, sum(weight.numel() for weight in model.parameters()))
     work = LanguageRun(model, words, streams, ContiguousStreams(streams[0], batch_size, bptt_length), settings)
     callbacks.before(found)
     trained = work.train(output, callbacks.step)
     metrics, notes = {"perplexity": perplexity(model, streams[1])}, list(trained.notes)
-    encoder = Encoder(as_encoder(model), words)
+    encoder = Encoder(model, words)
 
     def keep() -> list[str]:
         account = PretrainSummary(output.resolve().name, encoder, str(found), metrics, settings, work.batches, trained)
@@ -218,7 +218,7 @@ def _surveyed(streams: Sequence[np.ndarray], words: Tokenizer, kind: str, parame
 class LanguageRun:
     """One run of training a language model on a stream of tokens."""
 
-    model: RecurrentLm
+    model: Model
     tokenizer: Tokenizer
     streams: Sequence[np.ndarray]  # to learn from, and to be judged by
     batches: ContiguousStreams
@@ -245,7 +245,7 @@ class LanguageRun:
         finally:
             run.close()
 
-    def evaluate(self, model: RecurrentLm) -> tuple[float, dict[str, float]]:
+    def evaluate(self, model: Model) -> tuple[float, dict[str, float]]:
         """By perplexity: the lower the better."""
         held = self.streams[1]
         found = perplexity(model, held, batch_size=max(1, min(EVAL_STREAMS, len(held) // 2)))

@@ -39,7 +39,7 @@ from kinfolk.files import (
     require_file,
     write_json,
 )
-from kinfolk.models.model import Model, weights_hash
+from kinfolk.models.family import Model, weights_hash
 from kinfolk.text.tokenizer import SURROGATE
 
 FORMAT = 1
@@ -116,7 +116,8 @@ def identity(encoder: Encoder) -> str:
     """
     if encoder.model not in _IDENTITIES:
         tokenizer = hashlib.sha256(encoder.tokenizer.to_json().encode("utf-8", "surrogatepass")).hexdigest()
-        _IDENTITIES[encoder.model] = hashlib.sha256(f"{weights_hash(encoder.model)} {tokenizer}".encode()).hexdigest()
+        weights = weights_hash(encoder.model.body)
+        _IDENTITIES[encoder.model] = hashlib.sha256(f"{weights} {tokenizer}".encode()).hexdigest()
     return _IDENTITIES[encoder.model]
 
 

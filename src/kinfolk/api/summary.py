@@ -19,7 +19,7 @@ from kinfolk.api.markdown import table
 from kinfolk.data.summary import DataSummary
 from kinfolk.data.tagging import has_spans
 from kinfolk.errors import KinfolkError, shorten_list
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.tasks.task import EvalResult, Task
 from kinfolk.training.log import Entries, best_entry
 from kinfolk.training.settings import TrainSettings

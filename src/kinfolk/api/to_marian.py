@@ -7,7 +7,7 @@ from kinfolk.errors import InputError, warn
 from kinfolk.generation.config import Penalty
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.to_marian import to_marian as model_to_marian
-from kinfolk.models.transformer import Transformer
+from kinfolk.models.transformer import TransformerConfig
 from kinfolk.text.pairs import PairTokenizer, as_marian
 
 
@@ -24,7 +24,7 @@ def to_marian(translator: Translator) -> Translator:
     model, tokenizer, manner = translator.model, translator.tokenizer, translator.manner
     if isinstance(model.config, MarianConfig):
         return translator
-    if not isinstance(model, Transformer) or not isinstance(tokenizer, PairTokenizer):
+    if not isinstance(model.config, TransformerConfig) or not isinstance(tokenizer, PairTokenizer):
         raise InputError(f"{translator.family.title} has no place in Marian's layout; only a Transformer has")
     words, rows = as_marian(tokenizer, model.config.positions)
     moved = model_to_marian(model, rows)

@@ -26,9 +26,11 @@ from kinfolk.api.translation_run import TranslationRun
 from kinfolk.api.translator_report import TranslatorSummary, translator_card, write_translator_report
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number
-from kinfolk.models.registry import text_to_text_families, text_to_text_preset
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Family, count_parameters
+from kinfolk.models.registry import all_families
+from kinfolk.models.registry import preset as find_preset
 from kinfolk.models.seq2seq import require_shape
-from kinfolk.models.text_to_text import TextToText, TextToTextConfig, count_text_to_text
 from kinfolk.objectives.scheduled_sampling import SamplingSchedule
 from kinfolk.text.pairs import ROLES, PairTokenizer, train_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
@@ -132,7 +134,7 @@ def train_translator(
     check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     refuse_finished(output)
     family, preset = _preset(kind, size)
-    if sampling.mode == "step-wise" and not hasattr(family.body, "advance"):
+    if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
         raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
     start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
     _check_words(tokenizer, start, (vocabulary_size, vocabulary_kind, joint))
@@ -142,9 +144,9 @@ def train_translator(
     words = tokenizer or _learn(learned, vocabulary_size, vocabulary_kind, joint, target_words)
     config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
     if start is not None:
-        require_shape(start.model, config)
+        require_shape(start.model.config, config)
     dataset, judged = (pair_samples(side, words, config.context) for side in (learned, held))
-    weights = count_text_to_text(family, config), 0 if start is None else start.weights
+    weights = count_parameters(family, config), 0 if start is None else start.weights
     found = survey_pairs(dataset, judged, words, family.title, weights)
     if held and not judged.items:
         raise InputError(
@@ -172,12 +174,12 @@ def train_translator(
     return TrainedTranslator(output, result.metrics, len(result.samples), result.signature, found, notes)
 
 
-def _preset(kind: str, size: str) -> tuple[TextToText, TextToTextConfig]:
+def _preset(kind: str, size: str) -> tuple[Family, TranslationConfig]:
     """The family and the settings that a preset called kind-size has."""
-    names = [name.rsplit("-", 1) for relative in text_to_text_families() for name in relative.presets]
+    names = [name.rsplit("-", 1) for relative in all_families() if relative.is_conditional for name in relative.presets]
     check_choice("kind", kind, dict.fromkeys(known for known, _ in names))
     check_choice("size", size, [other for known, other in names if known == kind])
-    family, found = text_to_text_preset(f"{kind}-{size}")
+    family, found = find_preset(f"{kind}-{size}", conditional=True)
     return family, found.config
 
 
@@ -252,7 +254,7 @@ def _learn(
     return train_pair_tokenizer(kind, sources, targets, wanted, joint is not False, at_most=at_most)
 
 
-def _config(preset: TextToTextConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:
+def _config(preset: TranslationConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:
     """The preset with the sizes and ids of a tokenizer, and with what the user wants otherwise."""
     own: dict[str, Any] = {
         "vocabulary_size": words.source_size,

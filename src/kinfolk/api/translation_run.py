@@ -18,9 +18,9 @@ from kinfolk.api.experiment import content_hash
 from kinfolk.api.pairs import PairSamples
 from kinfolk.api.translator import TRAINED, Translator
 from kinfolk.data.pairs import Pair
-from kinfolk.models.model import module_hash
-from kinfolk.models.seq2seq import Seq2Seq, start_decoder_from
-from kinfolk.models.text_to_text import TextToText, TextToTextConfig, fresh
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Family, Model, init_model, weights_hash
+from kinfolk.models.seq2seq import start_decoder_from
 from kinfolk.objectives.scheduled_sampling import SamplingSchedule, ScheduledTranslation
 from kinfolk.objectives.translation import Translation
 from kinfolk.text.pairs import PairTokenizer
@@ -48,8 +48,8 @@ class TranslationResult:
 class TranslationRun:
     """Everything that a run depends on."""
 
-    family: TextToText
-    config: TextToTextConfig
+    family: Family
+    config: TranslationConfig
     tokenizer: PairTokenizer
     learned: PairSamples
     held: PairSamples
@@ -59,11 +59,10 @@ class TranslationRun:
     start: DecoderStart | None
     device: torch.device
 
-    def model(self) -> Any:
+    def model(self) -> Model:
         """A fresh one; its decoder may begin as a language model."""
-        model = fresh(self.family, self.config, self.settings.seed)
+        model = init_model(self.family, self.config, self.settings.seed)
         if self.start is not None:
-            assert isinstance(model, Seq2Seq)
             start_decoder_from(self.start.model, model)
         return model.to(self.device)
 
@@ -139,7 +138,7 @@ class TranslationRun:
             "settings": self.settings.described(),
             "family": self.family.name,
             "config": dataclasses.asdict(self.config),
-            "start": None if self.start is None else module_hash(self.start.model),
+            "start": None if self.start is None else weights_hash(self.start.model),
             "vocabulary": {"kind": self.tokenizer.source.kind, "joint": self.tokenizer.joint},
             "tokenizer": content_hash(words),
             "data": content_hash(sides),

@@ -13,12 +13,11 @@ import torch
 from kinfolk.api.align import Alignment, align, align_written, require_attention
 from kinfolk.api.generation_config import GenerationConfig
 from kinfolk.api.translate import TranslateSettings, Translation, translate_chunks, written_ids
+from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.manifest import CARD, write_manifest
-from kinfolk.checkpoints.text_to_text import TextToTextCheckpoint, read_text_to_text, write_text_to_text
 from kinfolk.errors import InputError, TokenizerError, type_name
 from kinfolk.files import atomic_folder, write_bytes
-from kinfolk.models.registry import text_to_text
-from kinfolk.models.text_to_text import TextToText
+from kinfolk.models.family import Family, Model
 from kinfolk.text.pairs import TranslationTokenizer, load_pair_tokenizer
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ TRAINED = "trained_length"  # in config.json: the longest source and target that
 class Translator:
     """A text-to-text model of the family, ready for use. Made by `kinfolk.load` and `kinfolk.train_translator`."""
 
-    model: Any  # a module of models/: `encode`, `forward`, `start`, `step`
+    model: Model
     tokenizer: TranslationTokenizer
     public: dict[str, Any] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)
@@ -55,14 +54,13 @@ class Translator:
         self.manner = GenerationConfig.of(self.family, config, self.public, self.generation)
 
     @property
-    def family(self) -> TextToText:
+    def family(self) -> Family:
         """What the registry knows of its kind."""
-        return text_to_text(self.model.config.model_type)
+        return self.model.family
 
     @property
     def device(self) -> torch.device:
-        found: torch.device = self.model.device
-        return found
+        return self.model.device
 
     @cached_property
     def trained_length(self) -> int:
@@ -156,7 +154,7 @@ class Translator:
         """
         path = Path(folder)
         with atomic_folder(path) as temporary:
-            write_text_to_text(temporary, TextToTextCheckpoint(self.model, self.public, self.generation))
+            write_checkpoint(temporary, Checkpoint(self.model, self.public, self.generation))
             self.tokenizer.save(temporary)
             if card is not None:
                 write_bytes(temporary / CARD, card.encode("utf-8", "replace"))
@@ -166,6 +164,6 @@ class Translator:
 
 def read_translator(folder: Path, device: torch.device, name: str, allow_pickle: bool = False) -> Translator:
     """The text-to-text model of a folder."""
-    found = read_text_to_text(folder, allow_pickle)
+    found = read_checkpoint(folder, allow_pickle)
     tokenizer = load_pair_tokenizer(folder)
-    return Translator(found.model.to(device), tokenizer, found.public, found.generation, name)
+    return Translator(found.model.to(device), tokenizer, found.hf_config, found.generation_config, name)

@@ -1,12 +1,14 @@
-"""Model folders in the public layout: config.json and weights, read and written.
+"""Model folders in the public layout, of every family: config.json and weights, read and written.
 
 Reading decides everything from config.json and the headers first: family, settings, heads, names, shapes. Memory is
 taken only when all of that fits. Nothing is left out in silence: a tensor that is missing, has another shape or is not
-explained by the family's tables is an error that names it.
+explained by the family's tables is an error that names it. Some public files hold a shared table several times, or the
+sinusoids that everyone computes: these must say the same, or the folder is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from pathlib import Path
@@ -14,57 +16,69 @@ from typing import Any
 
 import torch
 
-from kinfolk.checkpoints.filling import fill, write_model
+from kinfolk.checkpoints.filling import fill
 from kinfolk.checkpoints.keys import Source, divide, modern, sources
 from kinfolk.checkpoints.readout import read_readout, split_readout, write_readout
-from kinfolk.checkpoints.tensors import TensorSource, open_tensors
+from kinfolk.checkpoints.tensors import TensorSource, open_tensors, write_sharded
 from kinfolk.errors import ConfigError, WeightsError, shorten_list
-from kinfolk.files import inside, read_object
-from kinfolk.models.model import EncoderConfig, Family, Head, Model
+from kinfolk.files import inside, read_object, write_json
+from kinfolk.models.family import Family, Head, Model
+from kinfolk.models.registry import FILES
 from kinfolk.models.registry import family as family_of
-from kinfolk.nn.heads import MaskedHead
+from kinfolk.nn.positions import sinusoids
 
-PAIR_HEADS = ("next_sentence", "sentence_order")
+GENERATION = "generation_config.json"
+ROUNDING = 2e-3  # of sinusoids that were stored in half precision
 
 
 @dataclass
 class Checkpoint:
-    """A model and the public settings it came with (label names and the like), which a save hands on."""
+    """A model and the public settings it came with (label names, beams and the like), which a save hands on."""
 
     model: Model
-    public: dict[str, Any] = field(default_factory=dict)
+    hf_config: dict[str, Any] = field(default_factory=dict)
+    generation_config: dict[str, Any] = field(default_factory=dict)
+
+
+def is_conditional(folder: Path) -> bool:
+    """Does config.json name a model that reads a source and writes a target?"""
+    path = inside(folder, "config.json")
+    kind = str(read_object(path).get("model_type")) if path.is_file() else ""
+    return kind in FILES and family_of(kind).is_conditional
 
 
 def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     """The model of a folder, in float32 on the CPU."""
-    where = inside(folder, "config.json")
-    public = read_object(where)
-    kind = public.get("model_type")
+    location = inside(folder, "config.json")
+    hf_config = read_object(location)
+    kind = hf_config.get("model_type")
     if not isinstance(kind, str):
-        raise ConfigError(f"{where}: no model_type, so the family is unknown")
+        raise ConfigError(f"{location}: no model_type, so the family is unknown")
     family = family_of(kind)
-    config = family.config.from_hf(public, str(where))
-    architecture = _architecture(public, family, str(where))
+    config = family.config.from_hf(hf_config, str(location))
+    architecture = _architecture(hf_config, family, str(location))
     tensors = open_tensors(folder, allow_pickle)
     names = {modern(name): name for name in tensors.names()}
     if len(names) != len(list(tensors.names())):
         raise WeightsError(f"{tensors.where}: a norm's weight stands there under its old and its new name")
-    model = _build(family, config, architecture, public, tensors, names)
+    model = _build(family, config, architecture, hf_config, tensors, names)
     _fill(model, tensors, names)
-    if _tied(public):
+    if _tied(hf_config):
         _share_table(model)
-    found = read_readout(folder, config)
-    if found is not None:
+    probe = read_readout(folder, config)
+    if probe is not None:
         if model.heads:
             raise WeightsError(
                 f"{tensors.where}: beside head.json the weights carry heads of their own: {shorten_list(model.heads)}"
             )
-        model = model.with_heads(dict([found]))
-    return Checkpoint(model.eval(), public)
+        model = model.with_heads(dict([probe]))
+    path = inside(folder, GENERATION)
+    generation = read_object(path) if family.generation_config is not None and path.exists() else {}
+    return Checkpoint(model.eval(), hf_config, generation)
 
 
-def _tied(public: dict[str, Any]) -> bool:
-    tied = public.get("tie_word_embeddings")
+def _tied(hf_config: dict[str, Any]) -> bool:
+    tied = hf_config.get("tie_word_embeddings")
     if not (tied is None or isinstance(tied, bool)):
         raise ConfigError(f"config.json: tie_word_embeddings={str(tied)[:60]} is neither true nor false")
     return tied is not False
@@ -72,27 +86,28 @@ def _tied(public: dict[str, Any]) -> bool:
 
 def _share_table(model: Model) -> None:
     """A table that only repeats the embedding goes; one that differs is what the scores were made with, and stays."""
-    for head in model.heads.values():
-        if isinstance(head, MaskedHead) and head.table is not None and head.table.equal(model.body.token_table):  # type: ignore[arg-type]
-            head.table = None
+    head = model.vocabulary_head
+    if head is not None and head.table is not None and "masked_lm" in model.heads:
+        head.table = None if head.table.weight.equal(model.body.token_embedding.weight) else head.table
 
 
-def _architecture(public: dict[str, Any], family: Family, where: str) -> str | None:
-    listed = public.get("architectures") or [None]
+def _architecture(hf_config: dict[str, Any], family: Family, location: str) -> str | None:
+    listed = hf_config.get("architectures") or [None]
     if not isinstance(listed, list) or not (listed[0] is None or isinstance(listed[0], str)):
-        raise ConfigError(f"{where}: architectures is not a list of names")
-    known = {family.base_architecture, family.pair_architecture, *(head.architecture for head in family.heads.values())}
+        raise ConfigError(f"{location}: architectures is not a list of names")
+    known = {family.base_architecture, family.joint_architecture}
+    known |= {head.architecture for head in family.heads.values()}
     if listed[0] is not None and listed[0] not in known:
         supported = ", ".join(sorted(name for name in known if name))
-        raise ConfigError(f'{where}: architecture "{listed[0][:60]}" is not one kinfolk reads ({supported})')
+        raise ConfigError(f'{location}: architecture "{listed[0][:60]}" is not one kinfolk reads ({supported})')
     return listed[0]
 
 
 def _build(
     family: Family,
-    config: EncoderConfig,
+    config: Any,
     architecture: str | None,
-    public: dict[str, Any],
+    hf_config: dict[str, Any],
     tensors: TensorSource,
     names: dict[str, str],
 ) -> Model:
@@ -104,9 +119,12 @@ def _build(
         shape = tensors.shape(names[weight]) if weight in names else (0,)
         heads[name] = shape[0] if shape else 0
     pooler = family.has_pooler and any(name.startswith(f"{_prefix(family, names)}pooler.") for name in names)
-    own_table = "masked_lm" in heads and (not _tied(public) or family.heads["masked_lm"].keys["table"] in names)
     with torch.device("meta"):
-        model = Model(family, config, heads, pooler, own_table)
+        model = Model(family, config, heads, pooler)
+        if "masked_lm" in heads:
+            own = f"{family.heads['masked_lm'].keys['table']}.weight" in names
+            if own or not _tied(hf_config):
+                model.heads["masked_lm"].untie()  # type: ignore[operator]
     for name, built in model.heads.items():
         if built.reads == "pooled" and not pooler:
             raise WeightsError(f"{tensors.where}: the {name} head reads the pooler's output, but there is no pooler")
@@ -123,6 +141,8 @@ def _has_head(head: Head, names: dict[str, str]) -> bool:
 def _heads_of(family: Family, architecture: str | None, names: dict[str, str]) -> list[str]:
     """The heads that a file carries. Some share their tensors' names: then the architecture tells which one it is,
     without one it is the text classifier, and of two heads of one architecture the one that explains more tensors."""
+    if family.base_architecture is None:
+        return list(family.default_heads)
     present = [name for name, head in family.heads.items() if _has_head(head, names)]
 
     def fit(name: str) -> tuple[bool, bool, int]:
@@ -140,62 +160,107 @@ def _clash(family: Family, name: str, other: str) -> bool:
 
 
 def _prefix(family: Family, names: dict[str, str]) -> str:
-    prefix = f"{family.prefix}."
+    prefix = f"{family.prefix}." if family.prefix else ""
     return prefix if any(name.startswith(prefix) for name in names) else ""
 
 
 def _fill(model: Model, tensors: TensorSource, names: dict[str, str]) -> None:
     """Check every name and shape, then read the weights into the model."""
-    prefix = _prefix(model.family, names)
-    places = sources(model.family, model.state_dict(), prefix) | _stored_twice(model, names)
-    fill(model, model.family.title, places, _explained(model, prefix), tensors, names)
+    family, config = model.family, model.config
+    prefix, repeats = _prefix(family, names), family.repeats(config)
+    located = sources(family, config, model.state_dict(), prefix) | _stored_twice(model, names)
+    explained = {f"{prefix}{name}" for name in family.ignored} | {*repeats, *family.sinusoids}
+    for name in model.heads:  # what a duplicate stands in for
+        head = family.heads[name]
+        explained |= {str(head.keys[part]) for part in head.duplicates.values()}
+    fill(model, family.title, _present(located, repeats, names), explained, tensors, names)
+    _check_repeats(repeats, tensors, names)
+    _check_sinusoids(model, tensors, names)
 
 
 def _stored_twice(model: Model, names: dict[str, str]) -> dict[str, Source]:
     """Where a tensor stands there twice, the duplicate is the one that the reference library computes with."""
-    found = {}
-    for name in model.heads:
-        for theirs, part in model.family.heads[name].duplicates.items():
-            if theirs in names:
-                found[f"heads.{name}.{part}"] = Source((theirs,))
-    return found
+    return {
+        f"heads.{name}.{part}": Source((theirs,))
+        for name in model.heads
+        for theirs, part in model.family.heads[name].duplicates.items()
+        if theirs in names
+    }
 
 
-def _explained(model: Model, prefix: str) -> set[str]:
-    """Public tensors that hold no weight of their own: position numbers, and what a duplicate stands in for."""
-    explained = {f"{prefix}{name}" for name in model.family.ignored}
-    for name in model.heads:
-        head = model.family.heads[name]
-        explained |= {str(head.keys[part]) for part in head.duplicates.values()}
-    return explained
+def _present(located: Mapping[str, Source], repeats: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Source]:
+    """A repeat stands in for a tensor that the file holds only under that name."""
+    stand_ins = {theirs: repeat for repeat, theirs in repeats.items() if repeat in names}
+
+    def present(source: Source) -> Source:
+        theirs = source.names[0]
+        return Source((stand_ins[theirs],)) if theirs not in names and theirs in stand_ins else source
+
+    return {name: present(source) for name, source in located.items()}
+
+
+def _check_repeats(repeats: Mapping[str, str], tensors: TensorSource, names: Mapping[str, str]) -> None:
+    groups: dict[str, list[str]] = {}
+    for repeat, theirs in repeats.items():
+        groups.setdefault(theirs, [theirs] if theirs in names else []).extend([repeat] if repeat in names else [])
+    for first, *others in groups.values():
+        for other in others:
+            if not tensors.read(other).equal(tensors.read(first)):
+                raise WeightsError(f"{tensors.where}: {other} differs from {first}, but config.json says they are one")
+
+
+def _check_sinusoids(model: Model, tensors: TensorSource, names: Mapping[str, str]) -> None:
+    config = model.config
+    for name in model.family.sinusoids:
+        if name not in names:
+            continue
+        shape = tensors.shape(name)
+        if len(shape) != 2 or shape[1] != config.width:
+            raise WeightsError(
+                f"{tensors.where}: {name} has shape {shape}, config.json asks for a width of {config.width}"
+            )
+        expected = sinusoids(shape[0], config.width, config.sinusoid)
+        if not torch.allclose(tensors.read(name).float(), expected, rtol=0, atol=ROUNDING):
+            raise WeightsError(f"{tensors.where}: {name} does not hold the sinusoids that {model.family.title} has")
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """config.json and model.safetensors (in shards above 5 GB), as transformers writes them; a readout beside them."""
+    """config.json and model.safetensors (in shards above 5 GB), as transformers writes them; a probe beside them."""
     model, readout = split_readout(checkpoint.model)
+    family, config = model.family, model.config
     if readout is not None:
         write_readout(folder, *readout)
     for one, two in combinations(model.heads, 2):
-        if _clash(model.family, one, two):
+        if _clash(family, one, two):
             raise WeightsError(f"the heads {one} and {two} share public names; save them in folders of their own")
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
-    prefix = f"{model.family.prefix}." if model.heads else ""
-    tensors = divide(state, sources(model.family, state, prefix))
-    for name, head in model.heads.items():
-        if isinstance(head, MaskedHead) and head.table is not None:  # the reference reads the duplicates then
-            names = model.family.heads[name]
-            tensors |= {theirs: tensors[str(names.keys[part])] for theirs, part in names.duplicates.items()}
-    settings = checkpoint.public | model.config.to_hf()
+    prefix = f"{family.prefix}." if family.prefix and model.heads else ""
+    tensors = divide(state, sources(family, config, state, prefix))
+    settings = checkpoint.hf_config | config.to_hf()
     if "masked_lm" in model.heads:
         settings["tie_word_embeddings"] = model.heads["masked_lm"].table is None
-    write_model(folder, tensors, settings, model.family.name, architecture(model))
+        if not settings["tie_word_embeddings"]:  # the reference reads the duplicates then
+            head = family.heads["masked_lm"]
+            tensors |= {theirs: tensors[str(head.keys[part])] for theirs, part in head.duplicates.items()}
+    write_sharded(folder, tensors)
+    settings |= {"model_type": family.name, "architectures": [architecture(model)]}
+    settings.pop("torch_dtype", None)  # the old name; a stale one would make readers round the weights
+    settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
+    write_json(folder / "config.json", dict(sorted(settings.items())))
+    if family.generation_config is not None:
+        # What a user chose (beams, length) stays; the ids are the config's.
+        saved = checkpoint.generation_config
+        chosen = {name: value for name, value in saved.items() if not name.endswith("_token_id")}
+        chosen.pop("_from_model_config", None)  # it would make transformers forget this file
+        write_json(folder / GENERATION, dict(sorted((family.generation_config(config) | chosen).items())))
 
 
 def architecture(model: Model) -> str:
     """The public name of the class that has exactly this model's heads."""
-    heads, family = list(model.heads), model.family
+    family, heads = model.family, list(model.heads)
     if not heads:
+        assert family.base_architecture is not None, f"{family.title} is never without its head"
         return family.base_architecture
-    if "masked_lm" in heads and any(name in heads for name in PAIR_HEADS) and family.pair_architecture:
-        return family.pair_architecture
+    if family.joint_architecture is not None and {*family.pretraining_heads} <= {*heads}:
+        return family.joint_architecture
     return family.heads[heads[0]].architecture

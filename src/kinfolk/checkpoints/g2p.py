@@ -21,7 +21,8 @@ import torch
 from kinfolk.checkpoints.packaged import Packaged
 from kinfolk.errors import WeightsError, shorten_list
 from kinfolk.files import read_bytes
-from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from kinfolk.models.family import Model
+from kinfolk.models.seq2seq import FAMILY, Seq2SeqConfig
 from kinfolk.text.families import TokenizerSource, added_token, bpe_model
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer
@@ -46,22 +47,22 @@ ROLES = {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"}
 LONGEST = 20  # phonemes that the package writes for a word
 
 KEYS = {  # ours: theirs
-    "source_table.weight": "enc_emb",
-    "encoder.cells.weight_ih_l0": "enc_w_ih",
-    "encoder.cells.weight_hh_l0": "enc_w_hh",
-    "encoder.cells.bias_ih_l0": "enc_b_ih",
-    "encoder.cells.bias_hh_l0": "enc_b_hh",
-    "decoder.table.weight": "dec_emb",
-    "decoder.stack.cells.weight_ih_l0": "dec_w_ih",
-    "decoder.stack.cells.weight_hh_l0": "dec_w_hh",
-    "decoder.stack.cells.bias_ih_l0": "dec_b_ih",
-    "decoder.stack.cells.bias_hh_l0": "dec_b_hh",
-    "decoder.output.weight": "fc_w",
-    "decoder.output_bias": "fc_b",
+    "body.source_table.weight": "enc_emb",
+    "body.encoder.cells.weight_ih_l0": "enc_w_ih",
+    "body.encoder.cells.weight_hh_l0": "enc_w_hh",
+    "body.encoder.cells.bias_ih_l0": "enc_b_ih",
+    "body.encoder.cells.bias_hh_l0": "enc_b_hh",
+    "body.decoder.table.weight": "dec_emb",
+    "body.decoder.stack.cells.weight_ih_l0": "dec_w_ih",
+    "body.decoder.stack.cells.weight_hh_l0": "dec_w_hh",
+    "body.decoder.stack.cells.bias_ih_l0": "dec_b_ih",
+    "body.decoder.stack.cells.bias_hh_l0": "dec_b_hh",
+    "heads.next_token.table.weight": "fc_w",
+    "heads.next_token.bias": "fc_b",
 }
 
 
-def read_g2p(path: Path) -> tuple[Seq2Seq, PairTokenizer]:
+def read_g2p(path: Path) -> tuple[Model, PairTokenizer]:
     """The model, in float32 on the CPU, and the tokenizer of its letters and phonemes."""
     try:
         with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST_FILE))) as archive:
@@ -94,7 +95,7 @@ def _shapes(archive: zipfile.ZipFile, path: Path) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _empty(shapes: dict[str, tuple[int, ...]], path: Path) -> Seq2Seq:
+def _empty(shapes: dict[str, tuple[int, ...]], path: Path) -> Model:
     """A model without weights, of the sizes that the file has, and every shape compared."""
     width, hidden = (shapes[name][-1] if shapes[name] else 0 for name in ("enc_emb", "enc_w_hh"))
     if not (1 <= width <= LARGEST_WIDTH and 1 <= hidden <= LARGEST_WIDTH):
@@ -106,7 +107,7 @@ def _empty(shapes: dict[str, tuple[int, ...]], path: Path) -> Seq2Seq:
         "dropout": 0.0, "shared_tables": False, "tied": False,
     }  # fmt: skip
     with torch.device("meta"):
-        model = Seq2Seq(Seq2SeqConfig.make(**settings))
+        model = Model(FAMILY, Seq2SeqConfig.make(**settings))
     for ours, tensor in model.state_dict().items():
         if shapes[KEYS[ours]] != tuple(tensor.shape):
             raise WeightsError(f"{path}: {KEYS[ours]} has shape {shapes[KEYS[ours]]}, not {tuple(tensor.shape)}")

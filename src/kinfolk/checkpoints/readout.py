@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from kinfolk.checkpoints.keys import Source, read_source
+from kinfolk.checkpoints.filling import fill
+from kinfolk.checkpoints.keys import Source
 from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
 from kinfolk.errors import ConfigError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
-from kinfolk.models.model import EncoderConfig, Model
+from kinfolk.models.family import Model
 from kinfolk.nn.heads import ProbeConfig, ProbeHead
 
 SETTINGS, WEIGHTS = "head.json", "head.safetensors"
@@ -41,7 +42,7 @@ def write_readout(folder: Path, name: str, readout: ProbeHead) -> None:
     write_json(folder / SETTINGS, {"format": FORMAT, "head": name} | dataclasses.asdict(readout.config))
 
 
-def read_readout(folder: Path, config: EncoderConfig) -> tuple[str, ProbeHead] | None:
+def read_readout(folder: Path, config: Any) -> tuple[str, ProbeHead] | None:
     """The head's name and the readout of a folder; None where it has no head.json."""
     path = inside(folder, SETTINGS)
     if not path.exists():
@@ -59,7 +60,7 @@ def read_readout(folder: Path, config: EncoderConfig) -> tuple[str, ProbeHead] |
     return str(name), _filled(settings, SafetensorsFile(inside(folder, WEIGHTS)))
 
 
-def _settings(public: dict[str, Any], config: EncoderConfig) -> ProbeConfig:
+def _settings(public: dict[str, Any], config: Any) -> ProbeConfig:
     known = [field.name for field in dataclasses.fields(ProbeConfig)]
     for name in public:
         if name not in known:
@@ -86,15 +87,6 @@ def _head_of(config: ProbeConfig) -> str:
 def _filled(config: ProbeConfig, tensors: SafetensorsFile) -> ProbeHead:
     with torch.device("meta"):
         readout = ProbeHead(config)
-    state, stored = readout.state_dict(), set(tensors.names())
-    for fault, names in (("missing", state.keys() - stored), ("not expected", stored - state.keys())):
-        if names:
-            raise WeightsError(f"{tensors.where}: {len(names)} tensors are {fault}: {shorten_list(sorted(names))}")
-    for name, tensor in state.items():
-        if tensors.shape(name) != tuple(tensor.shape):
-            raise WeightsError(
-                f"{tensors.where}: {name} has shape {tensors.shape(name)}, {SETTINGS} asks for {tuple(tensor.shape)}"
-            )
-    own = {name: name for name in state}
-    readout.load_state_dict({name: read_source(Source((name,)), tensors, own) for name in state}, assign=True)
+    located = {name: Source((name,)) for name in readout.state_dict()}
+    fill(readout, SETTINGS, located, set(), tensors, {name: name for name in tensors.names()})
     return readout.eval()

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from kinfolk.errors import ConfigError
 from kinfolk.models.bert import (
+    IGNORED,
     PATH,
     Bert,
     BertConfig,
@@ -28,10 +28,10 @@ from kinfolk.models.bert import (
     span_head,
     token_head,
 )
-from kinfolk.models.model import Family, Head, Joined, Keys, Preset
+from kinfolk.models.family import Family, Head, Joined, Keys, Preset
 from kinfolk.nn.blocks import SharedStack
 from kinfolk.nn.embeddings import SummedEmbeddings
-from kinfolk.nn.fast.linear import Linear
+from kinfolk.nn.fast.linear import Embedding, Linear
 from kinfolk.nn.packed import Tokens
 
 
@@ -46,6 +46,7 @@ class AlbertConfig(BertConfig):
     attention_dropout: float = 0.0
     activation: str = "gelu_tanh"
 
+    sizes: ClassVar = (*BertConfig.sizes, "embedding_width", "groups")
     hf_names: ClassVar[dict[str, str]] = BertConfig.hf_names | {
         "embedding_width": "embedding_size",
         "groups": "num_hidden_groups",
@@ -56,11 +57,6 @@ class AlbertConfig(BertConfig):
     @property
     def table_width(self) -> int:
         return self.embedding_width
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.embedding_width < 1 or self.groups < 1:
-            raise ConfigError("embedding_width and groups must be at least 1")
 
 
 class Albert(Bert):
@@ -74,8 +70,8 @@ class Albert(Bert):
         return SharedStack([self.build_block(config) for _ in range(config.groups)], config.layers)
 
     @property
-    def token_table(self) -> Tensor:
-        return self.embeddings.narrow.tokens.weight  # type: ignore[union-attr, return-value]
+    def token_embedding(self) -> Embedding:
+        return self.embeddings.narrow.tokens  # type: ignore[union-attr, return-value]
 
 
 class WidenedEmbeddings(nn.Module):
@@ -123,7 +119,7 @@ HEADS = {
             "transform": "predictions.dense",
             "norm": "predictions.LayerNorm",
             "bias": "predictions.bias",
-            "table": "predictions.decoder.weight",
+            "table": "predictions.decoder",
         },
         duplicates={"predictions.decoder.bias": "bias"},
     ),
@@ -145,8 +141,10 @@ FAMILY = Family(
     body=Albert,
     prefix="albert",
     base_architecture="AlbertModel",
-    pair_architecture="AlbertForPreTraining",
+    pretraining_heads=("masked_lm", "sentence_order"),
+    joint_architecture="AlbertForPreTraining",
     presets=PRESETS,
     keys=KEYS,
     heads=HEADS,
+    ignored=IGNORED,
 )

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
 from kinfolk.models import seq2seq
+from kinfolk.models.family import Preset
 from kinfolk.models.seq2seq import Seq2Seq, Seq2SeqConfig
-from kinfolk.models.text_to_text import TextToTextPreset
 from kinfolk.nn.scores import SCORES, LuongAttention, build_score
 
 
@@ -28,13 +28,11 @@ class AttentionConfig(Seq2SeqConfig):
     score: str = "bilinear"
     score_width: int = 0
 
-    model_type: ClassVar[str] = "kinfolk-attention"
+    choices: ClassVar = Seq2SeqConfig.choices | {"score": tuple(SCORES)}
     hf_names: ClassVar[dict[str, str]] = Seq2SeqConfig.hf_names | {"score": "score", "score_width": "score_width"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.score not in SCORES:
-            raise ConfigError(f"score {self.score[:60]!r} is not known; choose one of {', '.join(SCORES)}")
         if self.score == "dot" and self.source_width != self.hidden:
             raise ConfigError(
                 f"score dot: vectors of width {self.hidden} and {self.source_width} have no product; "
@@ -63,9 +61,9 @@ FAMILY = replace(
     paper="Luong et al. 2015",
     config=AttentionConfig,
     body=AttentionSeq2Seq,
-    architecture="AttentionSeq2Seq",
+    heads=seq2seq.heads("AttentionSeq2Seq"),
     presets={
-        "attention-small": TextToTextPreset(AttentionConfig(vocabulary_size=8_000), ""),
-        "attention-base": TextToTextPreset(LUONG, ""),
+        "attention-small": Preset(AttentionConfig(vocabulary_size=8_000), ""),
+        "attention-base": Preset(LUONG, ""),
     },
 )

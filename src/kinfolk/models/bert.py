@@ -19,11 +19,12 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.model import EncoderConfig, Family, Head, Joined, Keys, Preset
+from kinfolk.models.config import Config
+from kinfolk.models.family import Family, Head, Joined, Keys, Preset
 from kinfolk.nn.blocks import Block, Stack, build_block
 from kinfolk.nn.embeddings import SummedEmbeddings
-from kinfolk.nn.fast.linear import ACTIVATIONS
-from kinfolk.nn.heads import CrfHead, MaskedHead, Pooler, TextHead, TokenHead
+from kinfolk.nn.fast.linear import ACTIVATIONS, ActivatedLinear, Embedding, Norm
+from kinfolk.nn.heads import CrfHead, Pooler, TextHead, TokenHead, VocabularyHead
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import Full, Scope
@@ -33,7 +34,7 @@ BLOCK = re.compile(r"\bblocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
-class BertConfig(EncoderConfig):
+class BertConfig(Config):
     """Defaults are BERT base's; its relatives state what differs."""
 
     vocabulary_size: int = 30_522
@@ -50,6 +51,8 @@ class BertConfig(EncoderConfig):
     attention_dropout: float = 0.1
     norm_epsilon: float = 1e-12
 
+    sizes: ClassVar = (*Config.sizes, "heads", "inner_width")
+    choices: ClassVar = {"activation": tuple(ACTIVATIONS)}
     hf_names: ClassVar[dict[str, str]] = {
         "vocabulary_size": "vocab_size",
         "width": "hidden_size",
@@ -69,12 +72,6 @@ class BertConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.activation not in ACTIVATIONS:
-            known = ", ".join(ACTIVATIONS)
-            raise ConfigError(f"activation {self.activation!r} is not known; choose one of {known}")
-        for name in ("heads", "inner_width"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1")
         if self.width % self.heads:
             raise ConfigError(f"width {self.width} cannot be cut into {self.heads} heads of equal size")
 
@@ -82,8 +79,9 @@ class BertConfig(EncoderConfig):
 class Bert(nn.Module):
     """tokens -> (tokens, width), through `build_…` slots that relatives override."""
 
-    def __init__(self, config: BertConfig, pooler: bool = True):
+    def __init__(self, config: BertConfig, pooler: bool = False):
         super().__init__()
+        self.depth = config.layers
         self.embeddings = self.build_embeddings(config)
         self.stack = self.build_stack(config)
         self.bias = self.build_bias(config)
@@ -106,12 +104,14 @@ class Bert(nn.Module):
         return Full()
 
     @property
-    def token_table(self) -> Tensor:
+    def token_embedding(self) -> Embedding:
         """The token embedding (vocabulary, table width), which the masked-LM head shares."""
-        return self.embeddings.tokens.weight  # type: ignore[union-attr, return-value]
+        return self.embeddings.tokens  # type: ignore[return-value]
 
-    def depth_of(self, name: str) -> int:
+    def layer_id(self, name: str) -> int:
         """The layer that a weight belongs to, from 1, and 0 for embeddings; of several that share it the highest."""
+        if name.startswith("pooler."):
+            return self.depth + 1
         found, blocks = BLOCK.search(name), len(self.stack.blocks)  # type: ignore[arg-type]
         # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
         return math.ceil((int(found[1]) + 1) * self.stack.layers / blocks) if found else 0  # type: ignore[operator]
@@ -175,7 +175,9 @@ KEYS: Keys = {  # ours: theirs, below "bert."; the longest match wins
 
 def masked_head(config: BertConfig, labels: int) -> nn.Module:
     """The masked-LM head that all encoders share."""
-    return MaskedHead(config.width, config.table_width, config.vocabulary_size, config.activation, config.norm_epsilon)
+    transform = ActivatedLinear(config.width, config.table_width, config.activation)
+    norm = Norm(config.table_width, config.norm_epsilon)
+    return VocabularyHead(config.table_width, config.vocabulary_size, transform=transform, norm=norm)
 
 
 def pooled_head(config: BertConfig, labels: int) -> nn.Module:
@@ -212,7 +214,7 @@ HEADS = {
             "transform": "cls.predictions.transform.dense",
             "norm": "cls.predictions.transform.LayerNorm",
             "bias": "cls.predictions.bias",
-            "table": "cls.predictions.decoder.weight",
+            "table": "cls.predictions.decoder",
         },
         duplicates={"cls.predictions.decoder.bias": "bias"},
     ),
@@ -224,6 +226,7 @@ HEADS = {
     "choose": Head(choice_head, "BertForMultipleChoice", {"output": "classifier"}),
 }
 
+IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids")
 FAMILY = Family(
     name="bert",
     title="BERT",
@@ -234,8 +237,10 @@ FAMILY = Family(
     body=Bert,
     prefix="bert",
     base_architecture="BertModel",
-    pair_architecture="BertForPreTraining",
+    pretraining_heads=("masked_lm", "next_sentence"),
+    joint_architecture="BertForPreTraining",
     presets=PRESETS,
     keys=KEYS,
     heads=HEADS,
+    ignored=IGNORED,
 )

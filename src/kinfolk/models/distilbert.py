@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import PATH, Bert, BertConfig, masked_head, path_head, span_head, token_head
-from kinfolk.models.model import Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import IGNORED, PATH, Bert, BertConfig, masked_head, path_head, span_head, token_head
+from kinfolk.models.family import Family, Head, Joined, Keys, Preset
 from kinfolk.nn.heads import TextHead
 
 
@@ -82,7 +82,7 @@ HEADS = {
             "transform": "vocab_transform",
             "norm": "vocab_layer_norm",
             "bias": "vocab_projector.bias",
-            "table": "vocab_projector.weight",
+            "table": "vocab_projector",
         },
     ),
     "classify": Head(
@@ -107,4 +107,5 @@ FAMILY = Family(
     presets=PRESETS,
     keys=KEYS,
     heads=HEADS,
+    ignored=IGNORED,
 )

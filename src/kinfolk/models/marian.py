@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.model import Joined, Keys, Row
-from kinfolk.models.text_to_text import TextToText, xavier
-from kinfolk.models.transformer import Transformer, TransformerConfig
+from kinfolk.models import transformer
+from kinfolk.models.family import Head, Joined, Keys, Row
+from kinfolk.models.transformer import TransformerConfig, next_token_head
 
 # Public settings that exist for each side, of which we have one for both.
 ONE_FOR_BOTH = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
@@ -40,7 +40,6 @@ class MarianConfig(TransformerConfig):
     sinusoid: str = "halves"
     output_bias: bool = True
 
-    model_type: ClassVar[str] = "marian"
     hf_names: ClassVar[dict[str, str]] = {
         "vocabulary_size": "vocab_size",
         "target_vocabulary_size": "decoder_vocab_size",
@@ -77,17 +76,17 @@ class MarianConfig(TransformerConfig):
     }
 
     @classmethod
-    def from_hf(cls, public: Mapping[str, Any], where: str) -> Self:
+    def from_hf(cls, hf_config: Mapping[str, Any], location: str) -> Self:
         ours = {theirs: name for name, theirs in cls.hf_names.items()}
         for decoder, encoder in ONE_FOR_BOTH.items():
             default = cls.hf_defaults[ours[encoder]]
-            one, other = public.get(encoder, default), public.get(decoder, default)
+            one, other = hf_config.get(encoder, default), hf_config.get(decoder, default)
             if one != other:
                 values = f"{encoder}={str(one)[:60]} and {decoder}={str(other)[:60]}"
-                raise ConfigError(f"{where}: {values} differ, and only models with one number for both are supported")
-        found = super().from_hf(public, where)
-        same = found.target_vocabulary_size == found.vocabulary_size
-        return replace(found, target_vocabulary_size=0) if same else found
+                raise ConfigError(f"{location}: {values} differ; only models with one number for both are supported")
+        config = super().from_hf(hf_config, location)
+        same = config.target_vocabulary_size == config.vocabulary_size
+        return replace(config, target_vocabulary_size=0) if same else config
 
     def to_hf(self) -> dict[str, Any]:
         public = super().to_hf()
@@ -111,10 +110,9 @@ def projections(attention: str, names: str) -> Joined:
 
 def keys(config: MarianConfig) -> Keys:
     """Ours: theirs; the longest match wins."""
-    table: dict[str, str | Joined | Row] = {
+    table: dict[str, str | Joined] = {
         "source_table": "model.shared" if config.shared_tables else "model.encoder.embed_tokens",
         "target_table": "model.decoder.embed_tokens",
-        "output_bias": Row("final_logits_bias"),
         "decoder.blocks.{}.cross.queries": f"{DECODER}.encoder_attn.q_proj",
         "decoder.blocks.{}.cross.keys_values": projections(f"{DECODER}.encoder_attn", "kv"),
         "decoder.blocks.{}.cross.output": f"{DECODER}.encoder_attn.out_proj",
@@ -141,7 +139,7 @@ def repeats(config: MarianConfig) -> dict[str, str]:
     return found
 
 
-def generation(config: MarianConfig) -> dict[str, Any]:
+def generation_config(config: MarianConfig) -> dict[str, Any]:
     """How others are to translate with it: as OPUS-MT's own folders say."""
     return {
         "bad_words_ids": [[config.pad_id]],
@@ -154,19 +152,18 @@ def generation(config: MarianConfig) -> dict[str, Any]:
     }
 
 
-FAMILY = TextToText(
+FAMILY = replace(
+    transformer.FAMILY,
     name="marian",
     title="Marian",
     parent="kinfolk-transformer",
     idea="the Transformer as a small translator for one pair of languages",
     paper="Junczys-Dowmunt et al. 2018",
     config=MarianConfig,
-    body=Transformer,
-    initialize=xavier,
-    architecture="MarianMTModel",
     presets={},
+    heads={"next_token": Head(next_token_head, "MarianMTModel", {"bias": Row("final_logits_bias")})},
     keys=keys,
     repeats=repeats,
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),
-    generation=generation,
+    generation_config=generation_config,
 )

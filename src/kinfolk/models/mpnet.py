@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.bert import PATH, Bert, BertConfig, choice_head, path_head, span_head, token_head
-from kinfolk.models.model import Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import IGNORED, PATH, Bert, BertConfig, choice_head, path_head, span_head, token_head
+from kinfolk.models.family import Family, Head, Joined, Keys, Preset
 from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
 from kinfolk.nn.positions import BucketedBias
 
@@ -88,4 +88,5 @@ FAMILY = Family(
     presets=PRESETS,
     keys=KEYS,
     heads=HEADS,
+    ignored=IGNORED,
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from typing import TypeVar
 
 from kinfolk.errors import ConfigError, InputError, did_you_mean
-from kinfolk.models.model import Family, Preset
-from kinfolk.models.text_to_text import TextToText, TextToTextPreset
+from kinfolk.models.family import Family, Preset
 
-FILES = {  # encoders
+FILES = {
+    "kinfolk-seq2seq": "kinfolk.models.seq2seq",
+    "kinfolk-attention": "kinfolk.models.attention_seq2seq",
+    "kinfolk-transformer": "kinfolk.models.transformer",
+    "marian": "kinfolk.models.marian",
     "bert": "kinfolk.models.bert",
     "roberta": "kinfolk.models.roberta",
     "albert": "kinfolk.models.albert",
@@ -19,14 +20,6 @@ FILES = {  # encoders
     "mpnet": "kinfolk.models.mpnet",
     "kinfolk-recurrent-lm": "kinfolk.models.recurrent_lm",
 }
-TEXT_TO_TEXT = {
-    "kinfolk-seq2seq": "kinfolk.models.seq2seq",
-    "kinfolk-attention": "kinfolk.models.attention_seq2seq",
-    "kinfolk-transformer": "kinfolk.models.transformer",
-    "marian": "kinfolk.models.marian",
-}
-
-Kin = TypeVar("Kin", bound=Family | TextToText)
 
 
 @cache
@@ -40,64 +33,23 @@ def family(name: str) -> Family:
         raise ConfigError(
             f'model type "{name[:60]}" is not one of kinfolk\'s ({", ".join(FILES)}){did_you_mean(name, FILES)}'
         )
-    found: Family = import_module(FILES[name]).FAMILY
-    return found
+    record: Family = import_module(FILES[name]).FAMILY
+    return record
 
 
-def families() -> list[Family]:
+def all_families() -> list[Family]:
     """All families, parents first."""
     return [family(name) for name in FILES]
 
 
-def preset(name: str) -> tuple[Family, Preset]:
-    """The family and settings of a published model.
+def preset(name: str, conditional: bool | None = None) -> tuple[Family, Preset]:
+    """The family and settings of a model with a name, among those that are (not) conditional where that matters.
 
     >>> preset("bert-large-uncased")[1].config.layers
     24
     """
-    found = owner(name, families())
-    return found, found.presets[name]
-
-
-@cache
-def text_to_text(name: str) -> TextToText:
-    """The text-to-text family of a public model type.
-
-    >>> text_to_text("marian").parent
-    'kinfolk-transformer'
-    """
-    if name not in TEXT_TO_TEXT:
-        listed = ", ".join(TEXT_TO_TEXT)
-        raise ConfigError(
-            f'model type "{name[:60]}" is not one that writes texts ({listed}){did_you_mean(name, TEXT_TO_TEXT)}'
-        )
-    found: TextToText = import_module(TEXT_TO_TEXT[name]).FAMILY
-    return found
-
-
-def text_to_text_families() -> list[TextToText]:
-    """All families that turn a text into a text, parents first."""
-    return [text_to_text(name) for name in TEXT_TO_TEXT]
-
-
-def text_to_text_preset(name: str) -> tuple[TextToText, TextToTextPreset]:
-    """The family and settings of a text-to-text model with a name.
-
-    >>> text_to_text_preset("transformer-big")[1].config.width
-    1024
-    """
-    found = owner(name, text_to_text_families())
-    return found, found.presets[name]
-
-
-def owner(name: str, relatives: Sequence[Kin]) -> Kin:
-    """The one of the relatives that has a preset of this name."""
-    known = {preset_name: relative for relative in relatives for preset_name in relative.presets}
-    if name not in known:
-        raise InputError(f'no preset is called "{name}"{did_you_mean(name, known)}')
-    return known[name]
-
-
-def all_families() -> list[TextToText | Family]:
-    """All families of both kinds, parents first."""
-    return [*text_to_text_families(), *families()]
+    families = [record for record in all_families() if conditional in (None, record.is_conditional)]
+    owners = {preset_name: record for record in families for preset_name in record.presets}
+    if name not in owners:
+        raise InputError(f'no preset is called "{name}"{did_you_mean(name, owners)}')
+    return owners[name], owners[name].presets[name]

@@ -16,8 +16,19 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import KEYS, PATH, Bert, BertConfig, choice_head, masked_head, path_head, span_head, token_head
-from kinfolk.models.model import Family, Head, Preset
+from kinfolk.models.bert import (
+    IGNORED,
+    KEYS,
+    PATH,
+    Bert,
+    BertConfig,
+    choice_head,
+    masked_head,
+    path_head,
+    span_head,
+    token_head,
+)
+from kinfolk.models.family import Family, Head, Preset
 from kinfolk.nn.heads import TextHead
 
 
@@ -57,7 +68,7 @@ MASKED = Head(
         "transform": "lm_head.dense",
         "norm": "lm_head.layer_norm",
         "bias": "lm_head.bias",
-        "table": "lm_head.decoder.weight",
+        "table": "lm_head.decoder",
     },
     duplicates={"lm_head.decoder.bias": "bias"},
 )
@@ -84,4 +95,5 @@ FAMILY = Family(
     presets=PRESETS,
     keys=KEYS,
     heads=HEADS,
+    ignored=IGNORED,
 )

@@ -14,29 +14,30 @@ Papers: Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.recurrent_lm import check_recurrent, layer_of
-from kinfolk.models.recurrent_writer import RecurrentLm, start_recurrent
-from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Family, Head, Model, Preset, init_recurrent
+from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.nn.fast.dropout import Dropout
 from kinfolk.nn.fast.linear import Embedding, Linear
-from kinfolk.nn.gru import build_recurrent
+from kinfolk.nn.gru import KINDS, build_recurrent
+from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.recurrent import CellState
-from kinfolk.nn.recurrent_decoder import RecurrentDecoder, RecurrentState
+from kinfolk.nn.recurrent_decoder import RecurrentBody, RecurrentState, layer_of
 from kinfolk.nn.scopes import Full
 from kinfolk.nn.scores import LuongAttention
 from kinfolk.nn.trace import PairTrace, Trace
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig(TextToTextConfig):
+class Seq2SeqConfig(TranslationConfig):
     """`layers` and `hidden` are those of each side, and of each direction."""
 
     kind: str = "lstm"
@@ -46,10 +47,10 @@ class Seq2SeqConfig(TextToTextConfig):
     bidirectional: bool = True  # the encoder
     positions: int = 512  # tokens of a source or a target, as a promise to the reader: recurrence goes on for ever
     dropout: float = 0.2
-    shared_tables: bool = True
     tied: bool = True
 
-    model_type: ClassVar[str] = "kinfolk-seq2seq"
+    sizes: ClassVar = (*TranslationConfig.sizes, "hidden", "layers")
+    choices: ClassVar = {"kind": KINDS}
     hf_names: ClassVar[dict[str, str]] = {
         name: name
         for name in (
@@ -59,32 +60,22 @@ class Seq2SeqConfig(TextToTextConfig):
     }  # fmt: skip
 
     @property
-    def context(self) -> int:
-        """How many tokens a source or a target may have, specials included."""
-        return self.positions
-
-    @property
     def source_width(self) -> int:
         """Of the vectors that the encoder gives."""
         return self.hidden * (1 + self.bidirectional)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_recurrent(self)
-        if self.positions < 1:
-            raise ConfigError("positions must be at least 1")
         if self.tied and self.width != self.hidden:
             raise ConfigError(
                 f"tied: one table cannot read with width {self.width} and score vectors of width {self.hidden}"
             )
-        if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
-            raise ConfigError(
-                f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
-            )
 
 
 class Seq2Seq(nn.Module):
-    """Source and target tokens -> vectors of the target, and scores of what comes next."""
+    """Source and target tokens -> vectors of the target, each of which tells what comes next."""
+
+    differentiable_steps = True  # gradients may flow through `start` and `step`
 
     def __init__(self, config: Any):
         super().__init__()
@@ -94,10 +85,9 @@ class Seq2Seq(nn.Module):
             config.kind, config.width, config.hidden, config.layers, config.bidirectional, config.dropout
         )
         self.bridge = Bridge(config.hidden, config.layers, config.kind) if config.bidirectional else None
-        self.decoder = RecurrentDecoder(
-            config.target_vocabulary, config.width, config.hidden, config.layers, config.kind, config.dropout,
-            config.tied,
-        )  # fmt: skip
+        self.decoder = RecurrentBody(
+            config.target_vocabulary, config.width, config.hidden, config.layers, config.kind, config.dropout
+        )
         self.look_back = self.build_look_back(config)
         self.dropout = Dropout(config.dropout)
 
@@ -106,24 +96,19 @@ class Seq2Seq(nn.Module):
         return None
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.decoder.table.weight.device
-
-    @property
     def attends(self) -> bool:
         """Does it look at its source while it writes?"""
         return self.look_back is not None
 
     @property
-    def output_table(self) -> Tensor:
-        """(target vocabulary, hidden): what vectors are scored with."""
-        return self.decoder.output_table
+    def depth(self) -> int:
+        """Layers of both sides."""
+        return 2 * int(self.config.layers)
 
     @property
-    def output_bias(self) -> Tensor:
-        """(target vocabulary,)."""
-        return self.decoder.output_bias
+    def token_embedding(self) -> Embedding:
+        """(target vocabulary, width), which the vocabulary head may share."""
+        return self.decoder.table
 
     def read(self, source: Tokens, trace: Trace | None = None) -> tuple[Tensor, CellState]:
         """The encoder's vectors (source tokens, source width), and the state that the decoder begins with."""
@@ -143,10 +128,10 @@ class Seq2Seq(nn.Module):
     def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
         """Teacher forcing: target i is written for source i, each of its tokens by those up to it: (m, hidden).
 
-        `target` begins with the start token; `scores` of the vector at a token tell what comes after it.
+        `target` begins with the start token; the vector at a token tells what comes after it.
         """
         read, first = self.read(source, None if trace is None else trace.source)
-        hidden, _ = self.decoder(target, first, None if trace is None else trace.target)
+        hidden = self.decoder(target, None if trace is None else trace.target, state=first)
         if trace is not None:
             trace.across.begin(target.layout)
         if self.look_back is None:
@@ -154,37 +139,19 @@ class Seq2Seq(nn.Module):
         across = Full().plan(target.layout, source.layout)
         return self.look_back(hidden, read, across, None if trace is None else trace.across)  # type: ignore[no-any-return]
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """Of the next token, before the softmax: (rows, target vocabulary)."""
-        return self.decoder.scores(hidden)
-
-    def begin(self, source: Tokens, beams: int = 1) -> RecurrentState:
-        """As `start`, with gradients."""
+    def start(self, source: Tokens, beams: int = 1) -> RecurrentState:
+        """Read the sources; nothing is written yet."""
         read, first = self.read(source)
         state = RecurrentState.of(first, beams)
         return state if self.look_back is None else self.look_back.start(state, read, source.layout)
 
-    def advance(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """As `step`, with gradients, up to the vectors (rows, hidden) that `scores` reads."""
-        hidden, memory = self.decoder.step(ids, state.memory)
-        return hidden if self.look_back is None else self.look_back.step(hidden, state), replace(state, memory=memory)
-
-    @torch.no_grad()
-    def start(self, source: Tokens, beams: int) -> RecurrentState:
-        """Read the sources; nothing is written yet."""
-        return self.begin(source, beams)
-
-    @torch.no_grad()
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Each row's last token (rows,) -> scores of its next one (rows, target vocabulary), and the state after it."""
-        hidden, state = self.advance(ids, state)
-        return self.scores(hidden), state
+        """Each row's last token (rows,) -> its vector (rows, hidden), and the state after it."""
+        hidden, after = self.decoder.step(ids, state)
+        return hidden if self.look_back is None else self.look_back.step(hidden, state), after
 
-    def layer_ids(self) -> dict[str, int]:
-        """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
-        return {name: self._depth(name) for name, _ in self.named_parameters()}
-
-    def _depth(self, name: str) -> int:
+    def layer_id(self, name: str) -> int:
+        """The layer of a weight: 0 for tables, the encoder's layers, then the decoder's."""
         layers: int = self.config.layers
         if name.startswith("encoder."):
             return 1 + layer_of(name, self.encoder)
@@ -192,7 +159,7 @@ class Seq2Seq(nn.Module):
             return 1 + layers + layer_of(name, self.decoder.stack)
         if name.startswith("bridge."):
             return layers
-        return 0 if name.endswith("table.weight") else 2 * layers + 1
+        return 0 if name.endswith("table.weight") else self.depth + 1
 
 
 class Bridge(nn.Module):
@@ -210,21 +177,22 @@ class Bridge(nn.Module):
         return tuple(torch.stack([next(rows)(layer) for layer in piece]) for piece in sides)
 
 
-def start_decoder_from(lm: RecurrentLm, model: Seq2Seq) -> None:
+def start_decoder_from(lm: Model, model: Model) -> None:
     """Give the decoder the table, recurrence and output of a language model (Ramachandran et al. 2017).
 
-    Both must have been learned with the same tokens under the same ids. A shared table then reads the source too.
+    Both must have been trained with the same tokens under the same ids. A shared table then reads the source too.
     """
-    require_shape(lm, model.config)
-    model.decoder.load_state_dict(lm.decoder.state_dict())
+    require_shape(lm.config, model.config)
+    model.body.decoder.load_state_dict(lm.body.state_dict())
+    model.heads.load_state_dict(lm.heads.state_dict())
 
 
-def require_shape(lm: RecurrentLm, config: Seq2SeqConfig) -> None:
+def require_shape(lm: RecurrentLmConfig, config: Seq2SeqConfig) -> None:
     """Refuse a decoder that cannot begin as this language model."""
     theirs = {"target_vocabulary": "vocabulary_size", "hidden": "width"}
     names = ("target_vocabulary", "kind", "width", "hidden", "layers", "tied")
-    wanted = {name: (getattr(lm.config, theirs.get(name, name)), getattr(config, name)) for name in names}
-    differing = [f"{name}={own} must be {found}" for name, (found, own) in wanted.items() if found != own]
+    pairs = {name: (getattr(lm, theirs.get(name, name)), getattr(config, name)) for name in names}
+    differing = [f"{name}={actual} must be {wanted}" for name, (wanted, actual) in pairs.items() if wanted != actual]
     if differing:
         raise ConfigError(f"the decoder does not have the shape of the language model: {', '.join(differing)}")
 
@@ -234,11 +202,24 @@ SUTSKEVER = Seq2SeqConfig(
     dropout=0.0, shared_tables=False, tied=False,
 )  # fmt: skip
 PRESETS = {
-    "seq2seq-small": TextToTextPreset(Seq2SeqConfig(vocabulary_size=8_000), ""),
-    "seq2seq-base": TextToTextPreset(SUTSKEVER, "384M"),
+    "seq2seq-small": Preset(Seq2SeqConfig(vocabulary_size=8_000), ""),
+    "seq2seq-base": Preset(SUTSKEVER, "384M"),
 }
 
-FAMILY = TextToText(
+
+def next_token_head(config: Seq2SeqConfig, labels: int) -> nn.Module:
+    """Scores of the target's next token."""
+    return VocabularyHead(config.hidden, config.target_vocabulary, config.tied)
+
+
+def heads(architecture: str) -> dict[str, Head]:
+    """The one head, under the public names of its tensors."""
+    return {
+        "next_token": Head(next_token_head, architecture, {"bias": "decoder.output_bias", "table": "decoder.output"})
+    }
+
+
+FAMILY = Family(
     name="kinfolk-seq2seq",
     title="Seq2Seq",
     parent=None,
@@ -246,7 +227,9 @@ FAMILY = TextToText(
     paper="Sutskever et al. 2014",
     config=Seq2SeqConfig,
     body=Seq2Seq,
-    initialize=start_recurrent,
-    architecture="Seq2Seq",
     presets=PRESETS,
+    keys={"": ""},
+    heads=heads("Seq2Seq"),
+    default_heads=("next_token",),
+    initialize=init_recurrent,
 )

@@ -13,20 +13,22 @@ import torch
 from torch import Tensor
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.marian import FORM, MarianConfig
-from kinfolk.models.transformer import Transformer, TransformerConfig
+from kinfolk.models.family import Model
+from kinfolk.models.marian import FAMILY, FORM, MarianConfig
+from kinfolk.models.transformer import TransformerConfig
 
 NEVER = -1e4  # what is added to the score of the start token: e to that is zero, and float16 can hold it
 SAME = (
     "width", "encoder_layers", "decoder_layers", "heads", "inner_width", "positions", "activation", "dropout",
     "attention_dropout", "inner_dropout", "scale_embedding", "shared_tables",
 )  # fmt: skip
-TABLES = ("source_table.weight", "target_table.weight")
+TABLES = ("body.source_table.weight", "body.target_table.weight")
+BIAS = "heads.next_token.bias"
 WRITES = re.compile(r"(output|down|_norm)\.(weight|bias)$")  # rows are the dimensions of vectors
 READS = re.compile(r"(_table|qkv|queries|keys_values|up)\.weight$")  # columns are
 
 
-def to_marian(model: Transformer, rows: Sequence[int]) -> Transformer:
+def to_marian(model: Model, rows: Sequence[int]) -> Model:
     """Token i of the new model is token rows[i] of the old one; the last is the start, and it pads."""
     config = marian_config(model.config, len(rows))
     order = torch.arange(config.width)
@@ -39,13 +41,13 @@ def to_marian(model: Transformer, rows: Sequence[int]) -> Transformer:
             state[table] = state[table][taken]
             if model.config.zero_start:
                 state[table][-1] = 0.0
-    bias = state.get("output_bias")
-    state["output_bias"] = state[TABLES[0]].new_zeros(len(rows)) if bias is None else bias[taken]
-    state["output_bias"][-1] = NEVER
+    bias = state.get(BIAS)
+    state[BIAS] = state[TABLES[0]].new_zeros(len(rows)) if bias is None else bias[taken]
+    state[BIAS][-1] = NEVER
     with torch.device("meta"):
-        found = Transformer(config)
-    found.load_state_dict(state, assign=True)
-    return found.to(model.device).eval()
+        moved = Model(FAMILY, config)
+    moved.load_state_dict(state, assign=True)
+    return moved.to(model.device).eval()
 
 
 def marian_config(config: TransformerConfig, size: int) -> MarianConfig:

@@ -24,11 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.model import MOST_LAYERS, Keys
-from kinfolk.models.text_to_text import TextToText, TextToTextConfig, TextToTextPreset, xavier
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Family, Head, Keys, Preset, init_xavier
 from kinfolk.nn.blocks import Source, Stack, build_block
 from kinfolk.nn.fast.dropout import Dropout
 from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Norm
+from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.positions import ARRANGEMENTS, sinusoids
 from kinfolk.nn.scopes import Causal, Full
@@ -36,13 +37,12 @@ from kinfolk.nn.state import DecoderState
 from kinfolk.nn.trace import PairTrace, Trace
 
 NORMS = ("post", "pre")
-CHOICES = {"activation": tuple(ACTIVATIONS), "sinusoid": ARRANGEMENTS, "norm": NORMS}
 FIRST_POSITIONS = 64  # of a state; they double when they are used up
 SIDE = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 
 
 @dataclass(frozen=True)
-class TransformerConfig(TextToTextConfig):
+class TransformerConfig(TranslationConfig):
     """Defaults are the paper's base model."""
 
     width: int = 512
@@ -59,11 +59,11 @@ class TransformerConfig(TextToTextConfig):
     norm_epsilon: float = 1e-5
     sinusoid: str = "interleaved"
     scale_embedding: bool = True
-    shared_tables: bool = True
     output_bias: bool = False
     zero_start: bool = False  # the start token is a place and nothing else
 
-    model_type: ClassVar[str] = "kinfolk-transformer"
+    sizes: ClassVar = (*TranslationConfig.sizes, "encoder_layers", "decoder_layers", "heads", "inner_width")
+    choices: ClassVar = {"activation": tuple(ACTIVATIONS), "sinusoid": ARRANGEMENTS, "norm": NORMS}
     hf_names: ClassVar[dict[str, str]] = {
         name: name
         for name in (
@@ -74,37 +74,14 @@ class TransformerConfig(TextToTextConfig):
         )
     }  # fmt: skip
 
-    @property
-    def context(self) -> int:
-        """How many tokens a source or a target may have, specials included."""
-        return self.positions
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, known in CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ConfigError(f"{name} {getattr(self, name)[:60]!r} is not known; choose one of {', '.join(known)}")
-        for name in ("scale_embedding", "shared_tables", "output_bias", "zero_start"):
-            if type(getattr(self, name)) is not bool:
-                raise ConfigError(f"{name}={str(getattr(self, name))[:60]} is neither true nor false")
-        for name in ("width", "encoder_layers", "decoder_layers", "heads", "inner_width", "positions"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} must be at least 1")
-        for name in ("encoder_layers", "decoder_layers"):
-            if getattr(self, name) > MOST_LAYERS:
-                raise ConfigError(
-                    f"{name}={getattr(self, name):,} is more than the {MOST_LAYERS:,} that a model may have"
-                )
         if self.width % self.heads or self.width % 2:
             raise ConfigError(f"width {self.width} must be even and divisible by the number of heads, {self.heads}")
-        if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
-            raise ConfigError(
-                f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
-            )
 
 
 class Transformer(nn.Module):
-    """Source and target tokens -> vectors of the target, and scores of what comes next."""
+    """Source and target tokens -> vectors of the target, each of which tells what comes next."""
 
     attends = True  # it looks at its source while it writes
 
@@ -120,21 +97,16 @@ class Transformer(nn.Module):
         pre_norm = config.norm == "pre"
         self.encoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
         self.decoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
-        self.output_bias = nn.Parameter(torch.zeros(config.target_vocabulary)) if config.output_bias else None
         self.dropout = Dropout(config.dropout)
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.source_table.weight.device
+    def depth(self) -> int:
+        """Layers of both sides."""
+        return self.config.encoder_layers + self.config.decoder_layers
 
     @property
-    def output_table(self) -> Tensor:
+    def token_embedding(self) -> Embedding:
         """(target vocabulary, width): embeds the target, and scores it."""
-        return self._target.weight
-
-    @property
-    def _target(self) -> Embedding:
         return self.source_table if self.target_table is None else self.target_table
 
     def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
@@ -149,7 +121,7 @@ class Transformer(nn.Module):
     def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
         """Teacher forcing: target i is written for source i, each of its tokens by those up to it: (m, width).
 
-        `target` begins with the start token; `scores` of the vector at a token tell what comes after it.
+        `target` begins with the start token; the vector at a token tells what comes after it.
         """
         read = self.encode(source, None if trace is None else trace.source)
         hidden = self._embed(self._target_vectors(target.ids), target)
@@ -161,20 +133,14 @@ class Transformer(nn.Module):
         own, between = (None, None) if trace is None else (trace.target, trace.across)
         return self._normed(self.decoder(hidden, plan, trace=own, source=Source(read, across, between)))
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """Of the next token, before the softmax: (rows, target vocabulary)."""
-        return self._target.project(hidden, self.output_bias)
-
-    @torch.no_grad()
     def start(self, source: Tokens, beams: int) -> DecoderState:
         """Read the sources; nothing is written yet."""
         read = self.encode(source)
         state = self.decoder.start(source.layout.sequences, beams, read, read, source.layout)
         return replace(state, positions=self._positions(FIRST_POSITIONS, read))
 
-    @torch.no_grad()
     def step(self, ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Each row's last token (rows,) -> scores of its next one (rows, target vocabulary), and the state after it."""
+        """Each row's last token (rows,) -> its vector (rows, width), and the state after it."""
         position, positions = state.cache.steps, state.positions
         assert positions is not None
         if position == len(positions):
@@ -182,10 +148,10 @@ class Transformer(nn.Module):
             state = replace(state, positions=positions)
         hidden = torch.add(positions[position], self._target_vectors(ids), alpha=self.scale)
         hidden, state = self.decoder.step(self.dropout(hidden), state)
-        return self.scores(self._normed(hidden)), state
+        return self._normed(hidden), state
 
     def _target_vectors(self, ids: Tensor) -> Tensor:
-        vectors = F.embedding(ids, self.output_table)
+        vectors = F.embedding(ids, self.token_embedding.weight)
         if not self.config.zero_start:
             return vectors
         return vectors.masked_fill_((ids == self.config.start_id).unsqueeze(1), 0.0)
@@ -200,17 +166,14 @@ class Transformer(nn.Module):
     def _normed(self, hidden: Tensor) -> Tensor:
         return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
 
-    def layer_ids(self) -> dict[str, int]:
-        """How far above the input each parameter stands: 0 for tables, the encoder's layers, then the decoder's."""
-        return {name: self._depth(name) for name, _ in self.named_parameters()}
-
-    def _depth(self, name: str) -> int:
+    def layer_id(self, name: str) -> int:
+        """The layer of a weight: 0 for tables, the encoder's layers, then the decoder's."""
         match, below = SIDE.match(name), self.config.encoder_layers
         if match:
             return int(match[2]) + 1 + (below if match[1] == "decoder" else 0)
         if name.startswith("encoder_norm."):
             return below
-        return 0 if name.endswith("_table.weight") else below + self.config.decoder_layers + 1
+        return 0 if name.endswith("_table.weight") else self.depth + 1
 
 
 BIG = TransformerConfig(width=1024, heads=16, inner_width=4096, dropout=0.3)
@@ -219,24 +182,28 @@ SMALL = TransformerConfig(
 )
 TINY = replace(SMALL, vocabulary_size=2_000, width=128, encoder_layers=2, decoder_layers=2, inner_width=512)
 PRESETS = {
-    "transformer-base": TextToTextPreset(TransformerConfig(), "65M"),
-    "transformer-big": TextToTextPreset(BIG, "213M"),
-    "transformer-small": TextToTextPreset(SMALL, ""),
-    "transformer-tiny": TextToTextPreset(TINY, ""),
+    "transformer-base": Preset(TransformerConfig(), "65M"),
+    "transformer-big": Preset(BIG, "213M"),
+    "transformer-small": Preset(SMALL, ""),
+    "transformer-tiny": Preset(TINY, ""),
 }
 
 
-def keys(config: TransformerConfig) -> Keys:
-    """Ours: those of our files, where they differ."""
-    table = {name: name for name in ("source_table", "target_table", "output_bias", "encoder_norm", "decoder_norm")}
-    for side in ("encoder", "decoder"):
-        block = f"{side}.blocks.{{}}"
-        table |= {block: block, f"{block}.feed_forward.up": f"{block}.feed_forward.widen"}
-        table |= {f"{block}.feed_forward.down": f"{block}.feed_forward.narrow"}
-    return table
+KEYS: Keys = {  # ours: those of our files; others are the same
+    "": "",
+    "encoder.blocks.{}.feed_forward.up": "encoder.blocks.{}.feed_forward.widen",
+    "encoder.blocks.{}.feed_forward.down": "encoder.blocks.{}.feed_forward.narrow",
+    "decoder.blocks.{}.feed_forward.up": "decoder.blocks.{}.feed_forward.widen",
+    "decoder.blocks.{}.feed_forward.down": "decoder.blocks.{}.feed_forward.narrow",
+}
 
 
-FAMILY = TextToText(
+def next_token_head(config: TransformerConfig, labels: int) -> nn.Module:
+    """The table of the target's tokens scores them."""
+    return VocabularyHead(config.width, config.target_vocabulary, bias=config.output_bias)
+
+
+FAMILY = Family(
     name="kinfolk-transformer",
     title="Transformer",
     parent=None,
@@ -244,8 +211,9 @@ FAMILY = TextToText(
     paper="Vaswani et al. 2017",
     config=TransformerConfig,
     body=Transformer,
-    initialize=xavier,
-    architecture="Transformer",
     presets=PRESETS,
-    keys=keys,
+    keys=KEYS,
+    heads={"next_token": Head(next_token_head, "Transformer", {"bias": "output_bias"})},
+    default_heads=("next_token",),
+    initialize=init_xavier,
 )

@@ -74,9 +74,9 @@ class DeckGru(nn.Module):
         layers, state = self._layers(vectors, layout, state)
         return layers[-1], state
 
-    def each_layer(self, vectors: Tensor, layout: Layout) -> list[Tensor]:
+    def each_layer(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> list[Tensor]:
         """What every layer gives, (tokens, directions x hidden) each."""
-        return self._layers(vectors, layout, None)[0]
+        return self._layers(vectors, layout, state)[0]
 
     def _layers(self, vectors: Tensor, layout: Layout, state: CellState | None) -> tuple[list[Tensor], CellState]:
         steps, turned = Steps.of(layout), _turned(layout)

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from kinfolk.errors import ConfigError
 from kinfolk.nn.crf import Crf
 from kinfolk.nn.fast.dropout import Dropout
-from kinfolk.nn.fast.linear import ACTIVATIONS, ActivatedLinear, Linear, Norm
+from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Linear
 from kinfolk.nn.fast.precision import linear
+from kinfolk.nn.losses import chunked_cross_entropy
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.recurrent import Recurrent
 
@@ -41,37 +42,56 @@ class Pooler(nn.Module):
         return torch.tanh(self.dense(first))
 
 
-class MaskedHead(nn.Module):
-    """norm(activation(W x + b)) E' + c: scores over the vocabulary, (tokens, width) -> (tokens, vocabulary).
+class VocabularyHead(nn.Module):
+    """x E' + c, scores over a vocabulary: (tokens, width) -> (tokens, vocabulary). For masked and next tokens alike.
 
-    E is the token embedding, shared with the body, unless the checkpoint brings a `table` of its own.
+    E is the body's table of tokens (`tied`) or one of its own, `c` optional. Before it, x may go through `transform`
+    and `norm`: BERT's norm(activation(W x + b)).
     """
 
     reads: Reads = "tokens"
 
-    def __init__(self, width: int, table_width: int, vocabulary_size: int, activation: str, epsilon: float):
+    def __init__(
+        self,
+        width: int,
+        vocabulary_size: int,
+        tied: bool = True,
+        bias: bool = True,
+        transform: nn.Module | None = None,
+        norm: nn.Module | None = None,
+    ):
         super().__init__()
-        self.transform = ActivatedLinear(width, table_width, activation)
-        self.norm = Norm(table_width, epsilon)
-        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
-        self.table: nn.Parameter | None = None
+        self.width, self.vocabulary_size = width, vocabulary_size
+        self.transform, self.norm = transform, norm
+        self.table: Linear | None = None
+        self.bias = nn.Parameter(torch.zeros(vocabulary_size)) if bias else None
+        if not tied:
+            self.untie()
 
-    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        return linear(self.norm(self.transform(hidden)), embedding if self.table is None else self.table, self.bias)
+    def untie(self) -> None:
+        """Score with a table of its own."""
+        self.table = Linear(self.width, self.vocabulary_size, bias=False)
 
+    def forward(self, hidden: Tensor, embedding: Embedding) -> Tensor:
+        return linear(self.transformed(hidden), self.matrix(embedding).weight, self.bias)
 
-class NextTokenHead(nn.Module):
-    """x E' + c: scores of the next token, (tokens, width) -> (tokens, vocabulary); `tied`: E is the body's table."""
+    def step(self, hidden: Tensor, embedding: Embedding) -> Tensor:
+        """The same, for generation: the table is packed once, then read for every token."""
+        return self.matrix(embedding).project(self.transformed(hidden), self.bias)
 
-    reads: Reads = "tokens"
+    def loss(self, hidden: Tensor, embedding: Embedding, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The sum of the cross-entropies of targets (tokens,), of which only a chunk of scores exists at a time."""
+        matrix = self.matrix(embedding).weight
+        return chunked_cross_entropy(self.transformed(hidden), matrix, self.bias, targets, smoothing)
 
-    def __init__(self, width: int, vocabulary_size: int, tied: bool):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(vocabulary_size))
-        self.table = None if tied else nn.Parameter(torch.zeros(vocabulary_size, width))
+    def transformed(self, hidden: Tensor) -> Tensor:
+        """(tokens, body's width) -> (tokens, width): what is compared with the rows of the table."""
+        hidden = hidden if self.transform is None else self.transform(hidden)
+        return hidden if self.norm is None else self.norm(hidden)
 
-    def forward(self, hidden: Tensor, embedding: Tensor) -> Tensor:
-        return linear(hidden, embedding if self.table is None else self.table, self.bias)
+    def matrix(self, embedding: Embedding) -> Linear | Embedding:
+        """The table that scores."""
+        return embedding if self.table is None else self.table
 
 
 class TextHead(nn.Module):

@@ -89,11 +89,13 @@ class Recurrent(nn.Module):
         found, end = self._run(given, state)
         return found.data[steps.back], end
 
-    def each_layer(self, vectors: Tensor, layout: Layout) -> list[Tensor]:
+    def each_layer(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> list[Tensor]:
         """What every layer gives, (tokens, directions x hidden) each; torch's kernels show only the last."""
-        found = []
+        found, directions = [], 1 + self.cells.bidirectional
         for number in range(self.cells.num_layers):
-            vectors = self._layer(number)(vectors, layout)[0]
+            rows = slice(number * directions, (number + 1) * directions)
+            before = None if state is None else tuple(piece[rows] for piece in state)
+            vectors = self._layer(number)(vectors, layout, before)[0]
             found.append(vectors)
             vectors = F.dropout(vectors, self.cells.dropout, self.training)
         return found

@@ -13,15 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kinfolk.errors import InputError, check_int
-from kinfolk.nn.losses import chunked_cross_entropy
-from kinfolk.nn.packed import Tokens, pack
+from kinfolk.nn.packed import pack
 from kinfolk.nn.recurrent import CellState
 from kinfolk.objectives.objective import Batch, Sample, example_rows
 
@@ -91,24 +90,6 @@ class StreamBatch(Batch):
     opens: bool
 
 
-class LanguageModel(Protocol):
-    """What the loss needs of a model."""
-
-    @property
-    def output_table(self) -> Tensor:
-        """(vocabulary, width): what vectors are scored with."""
-
-    @property
-    def output_bias(self) -> Tensor | None:
-        """(vocabulary,)."""
-
-    def __call__(self, tokens: Tokens, state: CellState | None = None) -> tuple[Tensor, CellState]:
-        """A vector for each token (tokens, width), and the state after the last ones."""
-
-    def scores(self, hidden: Tensor) -> Tensor:
-        """(tokens, vocabulary)."""
-
-
 @dataclass(frozen=True)
 class NextToken:
     """-log p of each token, given all tokens of its stream before it."""
@@ -124,20 +105,20 @@ class NextToken:
         counts = {self.head: float(len(targets))}
         return StreamBatch(tokens, targets.to(device), counts, example_rows(samples), opens.pop())
 
-    def carry(self, model: LanguageModel, batch: Batch, state: CellState | None) -> tuple[dict[str, Tensor], CellState]:
+    def carry(self, model: Any, batch: Batch, state: CellState | None) -> tuple[dict[str, Tensor], CellState]:
         """The sum of the losses, and the detached state for the next batch."""
         assert isinstance(batch, StreamBatch)
-        hidden, after = model(batch.tokens, None if batch.opens else state)
-        total = chunked_cross_entropy(hidden, model.output_table, model.output_bias, batch.targets)
+        hidden, after = model.body.read(batch.tokens, None if batch.opens else state)
+        total = model.vocabulary_loss(hidden, batch.targets)
         return {self.head: total}, tuple(piece.detach() for piece in after)
 
-    def losses(self, model: LanguageModel, batch: Batch) -> dict[str, Tensor]:
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
         """Of streams that begin here."""
         return self.carry(model, batch, None)[0]
 
-    def scores(self, model: LanguageModel, batch: Batch) -> Tensor:
+    def scores(self, model: Any, batch: Batch) -> Tensor:
         """(tokens, vocabulary): all of them, so for small batches only."""
-        return model.scores(model(batch.tokens)[0])
+        return model.vocabulary_scores(model(batch.tokens))  # type: ignore[no-any-return]
 
 
 @torch.no_grad()

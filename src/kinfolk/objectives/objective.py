@@ -44,7 +44,7 @@ class Batch:
 class Scorer(Protocol):
     """What a loss needs of a model. (Models stand below: a model's file may name its objectives.)"""
 
-    def judge(self, name: str, tokens: Tokens) -> Tensor:
+    def predict_head(self, name: str, tokens: Tokens) -> Tensor:
         """The scores of the head `name` for a batch."""
 
 

@@ -17,7 +17,7 @@ two-pass    the first pass over the whole target, without gradients, reads the t
             second reads the mixture (Mihaylova and Martins 2019). Works for every model, and in parallel; but each
             prediction was made after the true tokens before it, so probability 1 is not quite free running.
 step-wise   token by token, each prediction made after what was really read: the definition, and at probability 1 free
-            running. Only for models that can `advance` (the recurrent ones).
+            running. Only for bodies with `differentiable_steps` (the recurrent ones).
 
 Predictions are the most probable tokens; no gradient flows through them. Coins come from torch's generator, which the
 trainer seeds at every step. A model in evaluation mode reads the truth.
@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -66,17 +66,6 @@ class SamplingSchedule:
         return self.maximum * (share if self.schedule == "linear" else 1.0)
 
 
-@runtime_checkable
-class Advancing(Protocol):
-    """A model that can advance by one token with gradients."""
-
-    def begin(self, source: Tokens, beams: int = 1) -> Any:
-        """The state before the first token."""
-
-    def advance(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Each row's last token (rows,) -> the vectors that `scores` reads, and the state after it."""
-
-
 @dataclass(frozen=True)
 class ScheduledTranslation(Translation):
     """The loss of translation, of targets that are partly the model's own; `share` of the run is done."""
@@ -108,8 +97,8 @@ def _mixed(model: Any, batch: PairBatch, coins: Tensor) -> Tokens:
     """What the second pass reads."""
     truth = batch.shifted
     hidden = model(batch.tokens, truth)
-    size = max(1, MAX_SCORES // len(model.output_table))
-    predictions = torch.cat([model.scores(rows).argmax(-1) for rows in torch.split(hidden, size)])
+    size = max(1, MAX_SCORES // model.config.target_vocabulary)
+    predictions = torch.cat([model.vocabulary_scores(rows).argmax(-1) for rows in torch.split(hidden, size)])
     # The prediction made at one position is read at the next; the start token is never replaced.
     replaced = coins & (truth.layout.positions > 0)
     return Tokens(torch.where(replaced, predictions.roll(1), truth.ids), truth.layout)
@@ -117,10 +106,10 @@ def _mixed(model: Any, batch: PairBatch, coins: Tensor) -> Tokens:
 
 def _step_wise(model: Any, batch: PairBatch, coins: Tensor) -> Tensor:
     """Vectors (m, width) of targets of which each token is read when the one before it has been predicted."""
-    assert isinstance(model, Advancing), "others are refused before training begins"
+    assert model.body.differentiable_steps, "others are refused before training begins"
     steps = Steps.of(batch.shifted.layout)
     sizes = steps.sizes.tolist()
-    state, vectors, predictions = model.begin(batch.tokens).keep(steps.sorted), [], None
+    state, vectors, predictions = model.body.start(batch.tokens).keep(steps.sorted), [], None
     read = [torch.split(rows[steps.order], sizes) for rows in (batch.shifted.ids, coins)]
     for truth, replaced in zip(*read, strict=True):
         ids = truth
@@ -128,8 +117,8 @@ def _step_wise(model: Any, batch: PairBatch, coins: Tensor) -> Tensor:
             if len(truth) < len(predictions):  # the shortest targets have ended
                 state = state.keep(torch.arange(len(truth), device=truth.device))
             ids = torch.where(replaced, predictions[: len(truth)], truth)
-        hidden, state = model.advance(ids, state)
+        hidden, state = model.body.step(ids, state)
         vectors.append(hidden)
         with torch.no_grad():
-            predictions = model.scores(hidden).argmax(-1)  # type: ignore[attr-defined]
+            predictions = model.vocabulary_scores(hidden).argmax(-1)
     return torch.cat(vectors)[steps.back]

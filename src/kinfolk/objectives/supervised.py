@@ -57,7 +57,7 @@ class Supervised:
 
     def scores(self, model: Scorer, batch: Batch) -> Tensor:
         """The scores of the head."""
-        return model.judge(self.head, batch.tokens)
+        return model.predict_head(self.head, batch.tokens)
 
 
 @dataclass(frozen=True)

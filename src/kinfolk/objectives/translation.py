@@ -18,7 +18,6 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from kinfolk.nn.losses import chunked_cross_entropy
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.objectives.objective import Batch, Sample, example_rows
 
@@ -46,19 +45,14 @@ class PairBatch(Batch):
 class PairModel(Protocol):
     """What the loss needs of a model."""
 
-    @property
-    def output_table(self) -> Tensor:
-        """(vocabulary, width): what vectors are scored with."""
-
-    @property
-    def output_bias(self) -> Tensor | None:
-        """(vocabulary,)."""
-
     def __call__(self, source: Tokens, target: Tokens) -> Tensor:
         """A vector for each token of the target: (m, width)."""
 
-    def scores(self, hidden: Tensor) -> Tensor:
+    def vocabulary_scores(self, hidden: Tensor) -> Tensor:
         """(m, vocabulary)."""
+
+    def vocabulary_loss(self, hidden: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+        """The sum of the losses of targets (m,)."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +81,7 @@ class Translation:
         """Of the whole batch; subclasses may have the decoder read something else than the true target."""
         assert isinstance(batch, PairBatch)
         hidden = self.hidden(model, batch)
-        table, bias = model.output_table, model.output_bias
-        return {self.head: chunked_cross_entropy(hidden, table, bias, batch.targets, self.smoothing)}
+        return {self.head: model.vocabulary_loss(hidden, batch.targets, self.smoothing)}
 
     def hidden(self, model: PairModel, batch: PairBatch) -> Tensor:
         """A vector for each target token: (m, width)."""
@@ -97,4 +90,4 @@ class Translation:
     def scores(self, model: PairModel, batch: Batch) -> Tensor:
         """(target tokens, vocabulary): all of them, so for small batches only."""
         assert isinstance(batch, PairBatch)
-        return model.scores(model(batch.tokens, batch.shifted))
+        return model.vocabulary_scores(model(batch.tokens, batch.shifted))

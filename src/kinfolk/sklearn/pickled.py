@@ -18,7 +18,7 @@ from kinfolk.checkpoints.keys import divide, sources
 from kinfolk.checkpoints.sentence import SentenceRecipe
 from kinfolk.checkpoints.tensors import SafetensorsBuffer, tensors_to_bytes
 from kinfolk.errors import FolderError
-from kinfolk.models.model import EncoderConfig, Family, Model
+from kinfolk.models.family import Family, Model
 from kinfolk.models.registry import family as family_of
 from kinfolk.text.tokenizer import Tokenizer
 
@@ -53,7 +53,9 @@ def to_plain(encoder: Encoder, heads: bool) -> dict[str, Any]:
     return {
         "family": model.family.name,
         "config": model.config.to_hf(),
-        "weights": tensors_to_bytes(divide(state, sources(model.family, state, _prefix(model.family, sizes)))),
+        "weights": tensors_to_bytes(
+            divide(state, sources(model.family, model.config, state, _prefix(model.family, sizes)))
+        ),
         "tokenizer": encoder.tokenizer.to_json(),
         "recipe": dataclasses.asdict(encoder.recipe) if encoder.recipe is not None else None,
         "heads": sizes,
@@ -72,7 +74,7 @@ def from_plain(plain: Mapping[str, Any], device: str, where: str) -> Encoder:
         tokenizer, public = Tokenizer.from_json(plain["tokenizer"]), dict(plain.get("public", {}))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise FolderError(f"{where}: not a pickle of this estimator ({type(error).__name__}: {error})") from None
-    places = sources(family, model.state_dict(), _prefix(family, sizes))
+    places = sources(family, model.config, model.state_dict(), _prefix(family, sizes))
     fill(model, family.title, places, set(), tensors, {name: name for name in tensors.names()})
     return Encoder(model.eval().to(pick_device(device)), tokenizer, recipe, public, where)
 
@@ -88,7 +90,7 @@ def _prefix(family: Family, heads: Mapping[str, int]) -> str:
     return f"{family.prefix}." if heads else ""
 
 
-def _empty(family: Family, config: EncoderConfig, heads: Mapping[str, int], pooler: bool) -> Model:
+def _empty(family: Family, config: Any, heads: Mapping[str, int], pooler: bool) -> Model:
     """The model without weights."""
     with torch.device("meta"):
-        return Model(family, config, heads, pooler, own_table=False)
+        return Model(family, config, heads, pooler)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kinfolk.data.examples import Question
 from kinfolk.errors import ConfigError
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective
 from kinfolk.objectives.supervised import Span
 from kinfolk.tasks.scoring import scored_batches

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kinfolk.data.examples import Choice
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import ChoiceBatch, Choose, Options
 from kinfolk.tasks.scoring import scored_batches

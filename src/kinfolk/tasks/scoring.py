@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.data.batching import token_batches
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.tasks.windows import CutCount, pieces
 from kinfolk.text.tokenizer import Text, Tokenizer

@@ -17,7 +17,7 @@ from kinfolk.data.batching import token_batches
 from kinfolk.data.examples import Sentence
 from kinfolk.data.tagging import OUTSIDE, has_spans
 from kinfolk.errors import InputError, shorten_list
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import IGNORED, CrfTag, Tag

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol, Self
 
 from kinfolk.errors import ConfigError, InputError, check_int
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.text.tokenizer import Tokenizer
 

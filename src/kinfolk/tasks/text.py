@@ -14,7 +14,7 @@ from torch import nn
 
 from kinfolk.data.examples import Example
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number, shorten_list, warn
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import Classify, MultiLabel, Regress
 from kinfolk.tasks.scoring import ScoredItems, score, text_items

@@ -15,7 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
-from kinfolk.models.model import Model
+from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import IGNORED
 from kinfolk.tasks.scoring import scored_batches

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 class HasTokenTable(Protocol):
     """A model that can tell which of its tables is read by token ids, and by nothing else."""
 
-    def reading_table(self) -> str | None:
+    def embedding_only_read(self) -> str | None:
         """The name of that module; None where scores of a vocabulary are read from the table too."""
 
 
@@ -56,7 +56,7 @@ class SparseEmbedding(nn.Module):
 
 def narrow(model: nn.Module, ids: Iterable[Iterable[int]]) -> None:
     """Let only those rows of the reading table learn that `ids` name, where the model has one."""
-    name = model.reading_table() if isinstance(model, HasTokenTable) else None
+    name = model.embedding_only_read() if isinstance(model, HasTokenTable) else None
     if name is None:
         return
     table = model.get_submodule(name)

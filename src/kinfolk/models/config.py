@@ -1,0 +1,189 @@
+"""Settings of a model: frozen dataclasses under our own names, and their table of public (Hugging Face) ones.
+
+A relative states its fields, their defaults and what is special. Checks that all share are written once here: types,
+sizes, layers, booleans, choices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from kinfolk.errors import ConfigError, did_you_mean
+
+MAX_LAYERS = 1_000
+MAX_SETTINGS = 1_000
+MAX_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
+
+# Public names of activations, and ours. `gelu_new` and its relatives are one formula.
+HF_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What every relative has. Subclasses add fields, defaults and the tables of public names."""
+
+    vocabulary_size: int = 30_522
+    width: int = 768
+    positions: int = 512
+    dropout: float = 0.1
+    pad_id: int = 0
+
+    hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one
+    hf_required: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
+    hf_defaults: ClassVar[dict[str, Any]] = {}  # what a public file means by leaving a setting out, where not ours
+    sizes: ClassVar[tuple[str, ...]] = ("vocabulary_size", "width", "positions")  # fields that are at least 1
+    choices: ClassVar[dict[str, Sequence[str]]] = {}  # fields with a list of values
+
+    @property
+    def first_position(self) -> int:
+        """The row of the position table that the first token of a text takes."""
+        return 0
+
+    @property
+    def context(self) -> int:
+        """How many tokens a text may have, specials included."""
+        return self.positions - self.first_position
+
+    @property
+    def table_width(self) -> int:
+        """Width of the token embedding."""
+        return self.width
+
+    @property
+    def target_vocabulary(self) -> int:
+        """How many scores a vocabulary head gives."""
+        return self.vocabulary_size
+
+    @classmethod
+    def make(cls, **settings: Any) -> Self:
+        """A config from named settings; an unknown name is an error that suggests the did_you_mean known one.
+
+        >>> from kinfolk.models.bert import BertConfig
+        >>> BertConfig.make(widht=8)
+        Traceback (most recent call last):
+        kinfolk.errors.ConfigError: BertConfig has no setting "widht"; did you mean "width"?
+        """
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in settings:
+            if name not in known:
+                raise ConfigError(f'{cls.__name__} has no setting "{name}"{did_you_mean(name, known)}')
+        return cls(**settings)
+
+    @classmethod
+    def from_hf(cls, hf_config: Mapping[str, Any], location: str) -> Self:
+        """Read a public config.json. Names we do not know are left alone unless they look like a misspelling."""
+        for name, value in cls.hf_required.items():
+            if name in hf_config and hf_config[name] not in (value, None):
+                actual = str(hf_config[name])[:60]
+                raise ConfigError(f"{location}: {name}={actual!r} is not supported here (only {value!r} is)")
+        ours = {theirs: name for name, theirs in cls.hf_names.items()}
+        _refuse_misspelled(hf_config, list(ours), location)
+        present = {ours[name]: value for name, value in hf_config.items() if name in ours and value is not None}
+        settings = cls.hf_defaults | present
+        activation = settings.get("activation")
+        if activation is not None:
+            if not isinstance(activation, str) or activation not in HF_ACTIVATIONS:
+                raise ConfigError(f"{location}: unknown activation {str(activation)[:80]!r}")
+            settings["activation"] = HF_ACTIVATIONS[activation]
+        types = {field.name: field.type for field in dataclasses.fields(cls)}
+        try:
+            for name, value in present.items():
+                _check_type(cls.hf_names[name], types[name], value)  # as the file calls it
+            return cls(**settings)
+        except ConfigError as error:
+            raise ConfigError(f"{location}: {error}") from None
+
+    def to_hf(self) -> dict[str, Any]:
+        """The settings under their public names, as config.json wants them."""
+        settings = {theirs: getattr(self, name) for name, theirs in self.hf_names.items()}
+        if "activation" in self.hf_names:
+            activations = {ours: theirs for theirs, ours in reversed(HF_ACTIVATIONS.items())}
+            theirs = self.hf_names["activation"]
+            settings[theirs] = activations[settings[theirs]]
+        return settings | dict(self.hf_required)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_type(field.name, field.type, getattr(self, field.name))
+            if field.name.endswith("layers") and getattr(self, field.name) > MAX_LAYERS:
+                raise ConfigError(f"{field.name}={getattr(self, field.name):,} is more than {MAX_LAYERS:,}")
+        for name in self.sizes:
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1")
+        for name, values in self.choices.items():
+            if getattr(self, name) not in values:
+                raise ConfigError(
+                    f"{name} {getattr(self, name)[:60]!r} is not known; choose one of {', '.join(values)}"
+                )
+        if self.context < 1:
+            raise ConfigError(
+                f"{self.positions} positions leave no room for a text that starts at {self.first_position}"
+            )
+
+    def check_ids(self, *names: str) -> None:
+        """Refuse ids that the (target) vocabulary does not have."""
+        for name in names:
+            if getattr(self, name) >= self.target_vocabulary:
+                raise ConfigError(
+                    f"{name}={getattr(self, name):,} is not an id of a vocabulary of {self.target_vocabulary:,}"
+                )
+
+
+@dataclass(frozen=True)
+class TranslationConfig(Config):
+    """What models from a source to a target add: a second vocabulary, and the ids that frame a target."""
+
+    vocabulary_size: int = 37_000
+    target_vocabulary_size: int = 0  # 0: as large as the source's
+    start_id: int = 1  # stands before a target
+    end_id: int = 2  # ends a source and a target
+    shared_tables: bool = True  # one table for the tokens of source and target
+
+    @property
+    def target_vocabulary(self) -> int:
+        return self.target_vocabulary_size or self.vocabulary_size
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_ids("pad_id", "start_id", "end_id")
+        if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
+            raise ConfigError(
+                f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
+            )
+
+
+def _check_type(name: str, kind: Any, value: Any) -> None:
+    if kind == "int":
+        if type(value) is not int or not 0 <= value <= MAX_SIZE:
+            raise ConfigError(f"{name}={str(value)[:60]} is not a whole number between 0 and {MAX_SIZE:,}")
+    elif kind == "float":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
+            raise ConfigError(f"{name}={str(value)[:60]} is not a number from 0 up to 1")
+    elif kind == "bool":
+        if type(value) is not bool:
+            raise ConfigError(f"{name}={str(value)[:60]} is neither true nor false")
+    elif kind == "str" and not isinstance(value, str):
+        raise ConfigError(f"{name}={str(value)[:60]} is not a string")
+
+
+def _refuse_misspelled(hf_config: Mapping[str, Any], known: list[str], location: str) -> None:
+    if len(hf_config) > MAX_SETTINGS:
+        raise ConfigError(f"{location}: {len(hf_config):,} settings are more than a config has")
+    absent = [name for name in known if name not in hf_config]
+    for name in hf_config:
+        close = [] if name in known else difflib.get_close_matches(name, absent, 1, cutoff=0.9)
+        if close:
+            raise ConfigError(f'{location}: unknown setting "{name[:60]}"; did you mean "{close[0]}"?')
