@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-MOST_TOKENS = 4_000_000
+MAX_TOKENS = 4_000_000
 LONGEST_TOKEN = 512  # characters; the longest in public vocabularies are runs of blanks or dashes
-LONGEST_WORD = 256  # WordPiece tries every piece of a word: its cost is the cube of this (BERT: 100)
+LONGEST_WORD = 256  # WordPiece tries every substring of a word: its cost is the cube of this (BERT: 100)
 LONGEST_STRING = 100
 
 KNOWN_PATTERNS = frozenset(
@@ -33,124 +33,116 @@ KNOWN_PATTERNS = frozenset(
     }
 )
 
-BEHAVIOURS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
-Kind = Callable[[Any], bool]
+BEHAVIORS = ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous")
+Check = Callable[[Any], bool]
 
 
-def _flag(value: Any) -> bool:
+def _is_bool(value: Any) -> bool:
     return isinstance(value, bool)
 
 
-def _flag_or_none(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
-
-
-def _text(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_STRING
 
 
-def _some_text(value: Any) -> bool:
-    return _text(value) and value != ""
-
-
-def _text_or_none(value: Any) -> bool:
-    return value is None or _text(value)
-
-
-def _letter(value: Any) -> bool:
+def _is_char(value: Any) -> bool:
     return isinstance(value, str) and len(value) == 1
 
 
-def int_up_to(most: int) -> Kind:
-    """A whole number from 0 to `most`."""
-    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
+def _optional(check: Check) -> Check:
+    return lambda value: value is None or check(value)
 
 
-def _one_of(*names: str) -> Kind:
+def int_up_to(maximum: int) -> Check:
+    """Is it a whole number from 0 to `maximum`?"""
+    return lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= maximum
+
+
+def _one_of(*names: str) -> Check:
     return lambda value: value in names
 
 
-def _anything(value: Any) -> bool:
-    return True  # looked at separately
+def _any(value: Any) -> bool:
+    return True  # checked by validation.py
 
 
-METASPACE: dict[str, Kind] = {
-    "replacement": _letter,
+METASPACE: dict[str, Check] = {
+    "replacement": _is_char,
     "prepend_scheme": _one_of("always", "never", "first"),
-    "split": _flag,
-    "add_prefix_space": _flag,
-    "str_rep": _letter,
+    "split": _is_bool,
+    "add_prefix_space": _is_bool,
+    "str_rep": _is_char,
 }
-BYTE_LEVEL: dict[str, Kind] = {"add_prefix_space": _flag, "trim_offsets": _flag, "use_regex": _flag}
-REPLACE: dict[str, Kind] = {"pattern": _anything, "content": _text}
+BYTE_LEVEL: dict[str, Check] = {"add_prefix_space": _is_bool, "trim_offsets": _is_bool, "use_regex": _is_bool}
+REPLACE: dict[str, Check] = {"pattern": _any, "content": _is_text}
 
-# room in the file -> component -> its fields
-COMPONENTS: dict[str, dict[str, dict[str, Kind]]] = {
+# section of the file -> component -> its fields
+COMPONENTS: dict[str, dict[str, dict[str, Check]]] = {
     "normalizer": {
         "BertNormalizer": {
-            "clean_text": _flag,
-            "handle_chinese_chars": _flag,
-            "strip_accents": _flag_or_none,
-            "lowercase": _flag,
+            "clean_text": _is_bool,
+            "handle_chinese_chars": _is_bool,
+            "strip_accents": _optional(_is_bool),
+            "lowercase": _is_bool,
         },
         **{name: {} for name in ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "ByteLevel")},
-        "Strip": {"strip_left": _flag, "strip_right": _flag},
-        "Prepend": {"prepend": _some_text},  # an empty one makes the library panic
+        "Strip": {"strip_left": _is_bool, "strip_right": _is_bool},
+        "Prepend": {"prepend": lambda value: _is_text(value) and value != ""},  # an empty one makes the library panic
         "Replace": REPLACE,
-        "Precompiled": {"precompiled_charsmap": _anything},
-        "Sequence": {"normalizers": _anything},
+        "Precompiled": {"precompiled_charsmap": _any},
+        "Sequence": {"normalizers": _any},
     },
     "pre_tokenizer": {
         **{name: {} for name in ("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "UnicodeScripts")},
         "ByteLevel": BYTE_LEVEL,
         "Metaspace": METASPACE,
-        "Punctuation": {"behavior": _one_of(*BEHAVIOURS)},
-        "Digits": {"individual_digits": _flag},
-        "CharDelimiterSplit": {"delimiter": _letter},
-        "Split": {"pattern": _anything, "behavior": _one_of(*BEHAVIOURS), "invert": _flag},
-        "Sequence": {"pretokenizers": _anything},
+        "Punctuation": {"behavior": _one_of(*BEHAVIORS)},
+        "Digits": {"individual_digits": _is_bool},
+        "CharDelimiterSplit": {"delimiter": _is_char},
+        "Split": {"pattern": _any, "behavior": _one_of(*BEHAVIORS), "invert": _is_bool},
+        "Sequence": {"pretokenizers": _any},
     },
     "post_processor": {
         "ByteLevel": BYTE_LEVEL,
-        "BertProcessing": {"sep": _anything, "cls": _anything},
-        "RobertaProcessing": {"sep": _anything, "cls": _anything, "trim_offsets": _flag, "add_prefix_space": _flag},
-        "TemplateProcessing": {"single": _anything, "pair": _anything, "special_tokens": _anything},
-        "Sequence": {"processors": _anything},
+        "BertProcessing": {"sep": _any, "cls": _any},
+        "RobertaProcessing": {"sep": _any, "cls": _any, "trim_offsets": _is_bool, "add_prefix_space": _is_bool},
+        "TemplateProcessing": {"single": _any, "pair": _any, "special_tokens": _any},
+        "Sequence": {"processors": _any},
     },
     "decoder": {
         "ByteLevel": BYTE_LEVEL,
         "Metaspace": METASPACE,
-        "WordPiece": {"prefix": _text, "cleanup": _flag},
-        "BPEDecoder": {"suffix": _text},
+        "WordPiece": {"prefix": _is_text, "cleanup": _is_bool},
+        "BPEDecoder": {"suffix": _is_text},
         "Fuse": {},
         "ByteFallback": {},
-        "Strip": {"content": _letter, "start": int_up_to(LONGEST_STRING), "stop": int_up_to(0)},  # more may panic
+        "Strip": {"content": _is_char, "start": int_up_to(LONGEST_STRING), "stop": int_up_to(0)},  # more may panic
         "Replace": REPLACE,
-        "Sequence": {"decoders": _anything},
+        "Sequence": {"decoders": _any},
     },
     "model": {
         "WordPiece": {
-            "vocab": _anything,
-            "unk_token": _text,
-            "continuing_subword_prefix": _text,
+            "vocab": _any,
+            "unk_token": _is_text,
+            "continuing_subword_prefix": _is_text,
             "max_input_chars_per_word": int_up_to(LONGEST_WORD),
         },
         "BPE": {
-            "vocab": _anything,
-            "merges": _anything,
-            "dropout": _anything,
-            "unk_token": _text_or_none,
-            "continuing_subword_prefix": _text_or_none,
-            "end_of_word_suffix": _text_or_none,
-            "fuse_unk": _flag,
-            "byte_fallback": _flag,
-            "ignore_merges": _flag,
+            "vocab": _any,
+            "merges": _any,
+            "dropout": _any,
+            "unk_token": _optional(_is_text),
+            "continuing_subword_prefix": _optional(_is_text),
+            "end_of_word_suffix": _optional(_is_text),
+            "fuse_unk": _is_bool,
+            "byte_fallback": _is_bool,
+            "ignore_merges": _is_bool,
         },
-        "Unigram": {"vocab": _anything, "unk_id": int_up_to(MOST_TOKENS), "byte_fallback": _flag},
-        "WordLevel": {"vocab": _anything, "unk_token": _text},
+        "Unigram": {"vocab": _any, "unk_id": int_up_to(MAX_TOKENS), "byte_fallback": _is_bool},
+        "WordLevel": {"vocab": _any, "unk_token": _is_text},
     },
 }
-NESTED = {  # fields that hold further components, and of which room
+NESTED = {  # fields that hold further components, and of which section
     "normalizers": "normalizer",
     "pretokenizers": "pre_tokenizer",
     "processors": "post_processor",

@@ -44,17 +44,17 @@ PLAIN_LAYOUT = ("A:0", "A:0 B:1")
 
 @dataclass(frozen=True)
 class Recipe:
-    """One family's habits."""
+    """The tokenizer of one family."""
 
     roles: dict[str, str] = field(default_factory=dict)
     layout: tuple[str, str] = PLAIN_LAYOUT
     roberta: bool = False  # <s> a </s></s> b </s>, all in segment 0
     lowercase: bool = True  # unless tokenizer_config.json says otherwise
-    word_end: str = ""  # the first GPT marks the last piece of a word
+    word_suffix: str = ""  # the first GPT marks the last piece of a word
     segments: bool = True  # do models of the family read segments?
-    pads_left: bool = False  # XLNet looks back from the end
+    pad_left: bool = False  # XLNet looks back from the end
     quotes: bool = False  # `` and '' become ", and accents go
-    strips_always: bool = False  # XLNet's reference strips accents even under keep_accents
+    always_strip_accents: bool = False  # XLNet's reference strips accents even under keep_accents
 
 
 RECIPES = {
@@ -63,9 +63,9 @@ RECIPES = {
     "mpnet": Recipe({**FAIRSEQ_ROLES, "unk": "[UNK]"}, roberta=True, segments=False),
     "roberta": Recipe(FAIRSEQ_ROLES, roberta=True, segments=False),
     "gpt2": Recipe(dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>"), segments=False),
-    "openai-gpt": Recipe({"unk": "<unk>"}, word_end="</w>", segments=False),
+    "openai-gpt": Recipe({"unk": "<unk>"}, word_suffix="</w>", segments=False),
     "albert": Recipe(ALBERT_ROLES, BERT_LAYOUT, quotes=True),
-    "xlnet": Recipe(XLNET_ROLES, XLNET_LAYOUT, lowercase=False, pads_left=True, quotes=True, strips_always=True),
+    "xlnet": Recipe(XLNET_ROLES, XLNET_LAYOUT, lowercase=False, pad_left=True, quotes=True, always_strip_accents=True),
     "sentencepiece": Recipe({"unk": "<unk>", "bos": "<s>", "eos": "</s>", "pad": "<pad>"}, lowercase=False),
 }
 RELATIVES = {"electra": "bert", "mobilebert": "bert", "ernie": "bert", "nezha": "bert", "longformer": "roberta"}
@@ -82,13 +82,13 @@ COMMON = {  # for a tokenizer.json without settings: tokens that usually play a 
 }
 
 
-def usual_roles(document: dict[str, Any]) -> dict[str, str]:
+def guess_roles(document: dict[str, Any]) -> dict[str, str]:
     """Role -> token, guessed from the names of a tokenizer.json's special tokens."""
     entries = document.get("added_tokens")
     entries = entries if isinstance(entries, list) else []
     present = {entry.get("content") for entry in entries if isinstance(entry, dict)}
-    found = {role: next((token for token in tokens if token in present), None) for role, tokens in COMMON.items()}
-    return {role: token for role, token in found.items() if token is not None}
+    roles = {role: next((token for token in tokens if token in present), None) for role, tokens in COMMON.items()}
+    return {role: token for role, token in roles.items() if token is not None}
 
 
 def family_of(tokenizer_class: Any) -> str | None:
@@ -104,23 +104,23 @@ def recipe_for(family: str | None, guess: str) -> Recipe:
     return RECIPES[name if name in RECIPES else guess]
 
 
-def special_entries(tokens: dict[str, int], roles: dict[str, str], eats_blank: bool) -> list[dict[str, Any]]:
+def special_entries(tokens: dict[str, int], roles: dict[str, str], strip_left: bool) -> list[dict[str, Any]]:
     """The entries of `added_tokens` for the roles' tokens that the vocabulary has.
 
-    With `eats_blank` the mask takes the blank before it, as RoBERTa's published tokenizer has it: "a <mask>" must not
+    With `strip_left` the mask takes the blank before it, as RoBERTa's published tokenizer has it: "a <mask>" must not
     leave a piece that is only a blank.
     """
     present = sorted({token for token in roles.values() if token in tokens}, key=lambda token: tokens[token])
     return [
-        added_token(tokens[token], token, special=True, lstrip=eats_blank and token == roles.get("mask"))
+        added_token(tokens[token], token, special=True, lstrip=strip_left and token == roles.get("mask"))
         for token in present
     ]
 
 
-def added_token(number: int, token: str, special: bool, lstrip: bool = False) -> dict[str, Any]:
+def added_token(id: int, token: str, special: bool, lstrip: bool = False) -> dict[str, Any]:
     """One entry of `added_tokens`: found in the text before anything else is done to it."""
     flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": special}
-    return {"id": number, "content": token, **flags}
+    return {"id": id, "content": token, **flags}
 
 
 def post_processor(recipe: Recipe, roles: dict[str, str], tokens: dict[str, int]) -> dict[str, Any]:
@@ -153,12 +153,12 @@ BLANK = "▁"
 
 @dataclass(frozen=True)
 class TokenizerSource:
-    """A tokenizer as read: the JSON form, the special tokens by role, further settings, and where it came from."""
+    """A tokenizer as read: the JSON form, the special tokens by role, extra settings, and where it came from."""
 
     document: dict[str, Any]
     roles: dict[str, str]
     settings: dict[str, Any]
-    where: str
+    location: str
 
 
 def roles_of(settings: dict[str, Any]) -> dict[str, str]:
@@ -183,7 +183,7 @@ def flag(settings: dict[str, Any], name: str, default: bool) -> bool:
 
 
 def bert_parts(lowercase: bool, settings: dict[str, Any]) -> dict[str, Any]:
-    """BERT's way to words: clean, lower-case, then split at blanks, punctuation and Chinese characters."""
+    """BERT's pre-tokenization: clean, lower-case, then split at blanks, punctuation and Chinese characters."""
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -195,14 +195,14 @@ def bert_parts(lowercase: bool, settings: dict[str, Any]) -> dict[str, Any]:
     return {"normalizer": normalizer, "pre_tokenizer": {"type": "BertPreTokenizer"}, "decoder": decoder}
 
 
-def byte_parts(prefix: bool) -> dict[str, Any]:
-    """GPT-2's way to words: bytes spelled as letters, a word owns the blank before it."""
+def byte_level_parts(prefix: bool) -> dict[str, Any]:
+    """GPT-2's pre-tokenization: bytes spelled as characters, a word owns the space before it."""
     level = {"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": True, "use_regex": True}
     return {"normalizer": None, "pre_tokenizer": level, "decoder": {**level, "add_prefix_space": True}}
 
 
-def blank_parts(steps: list[dict[str, Any]], prepend: bool = True, squeeze: bool = True) -> dict[str, Any]:
-    """sentencepiece's way to words: normalising steps, then blanks become part of the pieces."""
+def metaspace_parts(steps: list[dict[str, Any]], prepend: bool = True, squeeze: bool = True) -> dict[str, Any]:
+    """sentencepiece's pre-tokenization: normalising steps, then blanks become part of the pieces."""
     scheme = "always" if prepend else "never"
     blank = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": scheme, "split": True}
     split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, blank]}
@@ -242,43 +242,48 @@ def bpe_model(
     }
 
 
-def spiece_model(found: SentencePieceModel, tokens: dict[str, int]) -> dict[str, Any]:
+def spiece_model(model_file: SentencePieceModel, tokens: dict[str, int]) -> dict[str, Any]:
     """The model of a sentencepiece file."""
-    if found.kind != BPE:
-        scored = [[piece.text, piece.score] for piece in found.pieces]
-        return {"type": "Unigram", "unk_id": found.unknown, "byte_fallback": found.byte_fallback, "vocab": scored}
+    if model_file.kind != BPE:
+        scored = [[piece.text, piece.score] for piece in model_file.pieces]
+        return {
+            "type": "Unigram",
+            "unk_id": model_file.unknown,
+            "byte_fallback": model_file.byte_fallback,
+            "vocab": scored,
+        }
     # sentencepiece stores no merges: a piece may be made of any two others, and earlier pieces win
     merges = []
-    for piece, number in tokens.items():
+    for piece, id in tokens.items():
         for cut in range(1, len(piece)):
             first, second = piece[:cut], piece[cut:]
             if first in tokens and second in tokens:
-                merges.append((number, len(first), len(second), first, second))
+                merges.append((id, len(first), len(second), first, second))
     ordered = [[first, second] for *_, first, second in sorted(merges)]
-    model = bpe_model(tokens, ordered, found.pieces[found.unknown].text, fuse=True)
-    return {**model, "byte_fallback": found.byte_fallback}
+    model = bpe_model(tokens, ordered, model_file.pieces[model_file.unknown].text, fuse=True)
+    return {**model, "byte_fallback": model_file.byte_fallback}
 
 
-def spiece_parts(found: SentencePieceModel, recipe: Recipe, settings: dict[str, Any]) -> dict[str, Any]:
+def spiece_parts(model_file: SentencePieceModel, recipe: Recipe, settings: dict[str, Any]) -> dict[str, Any]:
     """ALBERT and XLNet unify quotes and strip accents before sentencepiece's own table; other models do not."""
     steps: list[dict[str, Any]] = []
     if recipe.quotes:
         steps += [{"type": "Replace", "pattern": {"String": quote}, "content": '"'} for quote in ("``", "''")]
-        if recipe.strips_always or not flag(settings, "keep_accents", False):
+        if recipe.always_strip_accents or not flag(settings, "keep_accents", False):
             steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if flag(settings, "do_lower_case", recipe.lowercase):
         steps.append({"type": "Lowercase"})
-    if found.charsmap:
-        table = base64.b64encode(found.charsmap).decode()
+    if model_file.charsmap:
+        table = base64.b64encode(model_file.charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": table})
-    return blank_parts(steps, found.adds_blank, found.removes_blanks)
+    return metaspace_parts(steps, model_file.adds_space, model_file.removes_spaces)
 
 
-def spiece_entries(found: SentencePieceModel) -> list[dict[str, Any]]:
+def spiece_entries(model_file: SentencePieceModel) -> list[dict[str, Any]]:
     """Control and user-defined pieces, which are found in a text before anything else."""
     return [
-        added_token(number, piece.text, special=piece.kind == CONTROL)
-        for number, piece in enumerate(found.pieces)
+        added_token(id, piece.text, special=piece.kind == CONTROL)
+        for id, piece in enumerate(model_file.pieces)
         if piece.kind in (CONTROL, USER_DEFINED)
     ]
 
@@ -288,21 +293,21 @@ def assemble(
     parts: dict[str, Any],
     recipe: Recipe,
     settings: dict[str, Any],
-    where: str,
-    further: list[dict[str, Any]] | None = None,
+    location: str,
+    extra: list[dict[str, Any]] | None = None,
 ) -> TokenizerSource:
-    """The JSON form: model and parts, with the family's special tokens and layout; `further` are more added tokens."""
-    found = model["vocab"]
-    tokens = found if isinstance(found, dict) else {piece: number for number, (piece, _) in enumerate(found)}
-    tokens = tokens | {entry["content"]: entry["id"] for entry in further or []}
+    """The JSON form: model and parts, with the family's special tokens and layout; `extra` are more added tokens."""
+    vocab = model["vocab"]
+    tokens = vocab if isinstance(vocab, dict) else {piece: id for id, (piece, _) in enumerate(vocab)}
+    tokens = tokens | {entry["content"]: entry["id"] for entry in extra or []}
     roles = recipe.roles | roles_of(settings)
     needed = {"cls", "sep"} if recipe.roberta or "cls" in recipe.layout[0] else set()
     needed |= {"unk"} if model["type"] == "WordPiece" else set()
     missing = sorted(roles[role] for role in needed if roles[role] not in tokens)
     if missing:
-        raise TokenizerError(f"{where}: the vocabulary lacks the special token {shorten_list(missing)}")
-    entries = {entry["content"]: entry for entry in further or []}
-    entries |= {entry["content"]: entry for entry in special_entries(tokens, roles, eats_blank=recipe.roberta)}
+        raise TokenizerError(f"{location}: the vocabulary lacks the special token {shorten_list(missing)}")
+    entries = {entry["content"]: entry for entry in extra or []}
+    entries |= {entry["content"]: entry for entry in special_entries(tokens, roles, strip_left=recipe.roberta)}
     document = {
         "version": "1.0",
         "truncation": None,
@@ -312,10 +317,10 @@ def assemble(
         "post_processor": post_processor(recipe, roles, tokens),
         "model": model,
     }
-    habits = {
+    defaults = {
         "model_input_names": WITH_SEGMENTS if recipe.segments else WITHOUT_SEGMENTS,
-        "padding_side": "left" if recipe.pads_left else "right",
+        "padding_side": "left" if recipe.pad_left else "right",
     }
     return TokenizerSource(
-        document, {role: token for role, token in roles.items() if token in tokens}, habits | settings, where
+        document, {role: token for role, token in roles.items() if token in tokens}, defaults | settings, location
     )

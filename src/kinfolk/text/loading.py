@@ -1,4 +1,4 @@
-"""Finds a tokenizer's files and turns each kind into one form: the content of a tokenizer.json.
+"""Finds a tokenizer's files and converts each kind to one form: the content of a tokenizer.json.
 
 tokenizer.json is preferred; else vocab.txt (WordPiece), vocab.json with merges.txt (BPE), or a sentencepiece model
 (Unigram or BPE). Settings come from tokenizer_config.json and special_tokens_map.json beside them. Building the JSON
@@ -21,12 +21,12 @@ from kinfolk.text.families import (
     added_token,
     family_of,
     flag,
+    guess_roles,
     recipe_for,
     roles_of,
-    usual_roles,
 )
 from kinfolk.text.sentencepiece import SentencePieceModel, read_spiece
-from kinfolk.text.validation import numbered
+from kinfolk.text.validation import check_vocabulary
 
 CASED_SHARE = 0.1  # of pieces with capitals
 SPIECE_NAMES = ("spiece.model", "sentencepiece.model", "tokenizer.model")
@@ -61,7 +61,7 @@ def _find(folder: Path) -> Path:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """tokenizer_config.json, completed by special_tokens_map.json and added_tokens.json; nulls mean "not said"."""
+    """tokenizer_config.json, completed by special_tokens_map.json and added_tokens.json; nulls are left out."""
     settings: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (folder / name).is_file():
@@ -87,35 +87,37 @@ def _read(file: Path, settings: dict[str, Any], family: str | None) -> Tokenizer
         return _sentencepiece(read_spiece(file), settings, family, str(file))
     if file.suffix != ".json":
         raise TokenizerError(f"{file}: expected a .json, .txt or .model file")
-    found = read_json(file)
-    if isinstance(found, dict) and isinstance(found.get("model"), dict):
-        return _ready(found, settings, family, str(file))
-    return _bpe(found, file, settings, family)
+    content = read_json(file)
+    if isinstance(content, dict) and isinstance(content.get("model"), dict):
+        return _tokenizer_json(content, settings, family, str(file))
+    return _bpe(content, file, settings, family)
 
 
-def _ready(document: dict[str, Any], settings: dict[str, Any], family: str | None, where: str) -> TokenizerSource:
+def _tokenizer_json(
+    document: dict[str, Any], settings: dict[str, Any], family: str | None, location: str
+) -> TokenizerSource:
     """A tokenizer.json; BERT's settings beside it overrule what it says, as the reference has it."""
     normalizer = document.get("normalizer")
     if isinstance(normalizer, dict) and normalizer.get("type") == "BertNormalizer":
         changes = {ours: flag(settings, theirs, True) for theirs, ours in BERT_SETTINGS.items() if theirs in settings}
         document = {**document, "normalizer": {**normalizer, **changes}}
-    roles = roles_of(settings) or usual_roles(document)
+    roles = roles_of(settings) or guess_roles(document)
     reads_segments = recipe_for(family, "bert" if roles.get("cls") == "[CLS]" else "roberta").segments
     names = families.WITH_SEGMENTS if reads_segments else families.WITHOUT_SEGMENTS
     settings = {"model_input_names": names} | settings
     settings.pop("added_tokens", None)  # tokenizer.json has its own list
-    return TokenizerSource(document, roles, settings, where)
+    return TokenizerSource(document, roles, settings, location)
 
 
 def _wordpiece(file: Path, settings: dict[str, Any], family: str | None) -> TokenizerSource:
     lines = read_text(file).split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
-    tokens = {line.rstrip(): number for number, line in enumerate(lines)}  # of doubles the last counts
+    tokens = {line.rstrip(): id for id, line in enumerate(lines)}  # of doubles the last counts
     recipe = recipe_for(family, "mpnet" if "<s>" in tokens and "[CLS]" not in tokens else "bert")
     unknown = (recipe.roles | roles_of(settings))["unk"]
     model = families.wordpiece_model(tokens, unknown)
     parts = families.bert_parts(recipe.lowercase and not _cased(tokens), settings)
-    return families.assemble(model, parts, recipe, settings, str(file), _further(settings, tokens, str(file)))
+    return families.assemble(model, parts, recipe, settings, str(file), _added_tokens(settings, tokens, str(file)))
 
 
 def _cased(tokens: Iterable[str]) -> bool:
@@ -128,25 +130,25 @@ def _cased(tokens: Iterable[str]) -> bool:
 
 
 def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) -> TokenizerSource:
-    where = str(file)
+    location = str(file)
     if not isinstance(tokens, dict):
-        raise TokenizerError(f"{where}: neither a tokenizer.json nor a vocabulary (token -> id)")
-    tokens = numbered(tokens, where)
+        raise TokenizerError(f"{location}: neither a tokenizer.json nor a vocabulary (token -> id)")
+    tokens = check_vocabulary(tokens, location)
     merges_file = inside(file.parent, "merges.txt")
     if not merges_file.is_file():
-        raise TokenizerError(f"{where}: needs merges.txt beside it")
+        raise TokenizerError(f"{location}: needs merges.txt beside it")
     guess = "roberta" if "<s>" in tokens else "gpt2" if "<|endoftext|>" in tokens else "openai-gpt"
     recipe = recipe_for(family, guess)
     merges = _merges(merges_file)
-    if recipe.word_end:
+    if recipe.word_suffix:
         unknown = (recipe.roles | roles_of(settings))["unk"]
-        model = families.bpe_model(tokens, merges, unknown, suffix=recipe.word_end)
-        decoder = {"type": "BPEDecoder", "suffix": recipe.word_end}
+        model = families.bpe_model(tokens, merges, unknown, suffix=recipe.word_suffix)
+        decoder = {"type": "BPEDecoder", "suffix": recipe.word_suffix}
         parts = {**families.bert_parts(True, {}), "decoder": decoder}
     else:
         model = families.bpe_model(tokens, merges)
-        parts = families.byte_parts(flag(settings, "add_prefix_space", False))
-    return families.assemble(model, parts, recipe, settings, where, _further(settings, tokens, where))
+        parts = families.byte_level_parts(flag(settings, "add_prefix_space", False))
+    return families.assemble(model, parts, recipe, settings, location, _added_tokens(settings, tokens, location))
 
 
 def _merges(file: Path) -> list[list[str]]:
@@ -162,24 +164,24 @@ def _merges(file: Path) -> list[list[str]]:
 
 
 def _sentencepiece(
-    found: SentencePieceModel, settings: dict[str, Any], family: str | None, where: str
+    model_file: SentencePieceModel, settings: dict[str, Any], family: str | None, location: str
 ) -> TokenizerSource:
-    tokens = {piece.text: number for number, piece in enumerate(found.pieces)}
-    if len(tokens) != len(found.pieces):
-        raise TokenizerError(f"{where}: a piece stands there twice; the file is damaged")
+    tokens = {piece.text: id for id, piece in enumerate(model_file.pieces)}
+    if len(tokens) != len(model_file.pieces):
+        raise TokenizerError(f"{location}: duplicate piece; the file is damaged")
     recipe = recipe_for(family, "albert" if "[CLS]" in tokens else "xlnet" if "<cls>" in tokens else "sentencepiece")
-    if recipe.roberta or recipe.word_end:
-        raise TokenizerError(f"{where}: {family} is not read from a sentencepiece file; it needs a tokenizer.json")
+    if recipe.roberta or recipe.word_suffix:
+        raise TokenizerError(f"{location}: {family} is not read from a sentencepiece file; it needs a tokenizer.json")
     if recipe is RECIPES["sentencepiece"]:
         present = {role: token for role, token in recipe.roles.items() if token in tokens}
-        recipe = replace(recipe, roles={**present, "unk": found.pieces[found.unknown].text})
-    model, parts = families.spiece_model(found, tokens), families.spiece_parts(found, recipe, settings)
-    return families.assemble(model, parts, recipe, settings, where, families.spiece_entries(found))
+        recipe = replace(recipe, roles={**present, "unk": model_file.pieces[model_file.unknown].text})
+    model, parts = families.spiece_model(model_file, tokens), families.spiece_parts(model_file, recipe, settings)
+    return families.assemble(model, parts, recipe, settings, location, families.spiece_entries(model_file))
 
 
-def _further(settings: dict[str, Any], tokens: dict[str, int], where: str) -> list[dict[str, Any]]:
+def _added_tokens(settings: dict[str, Any], tokens: dict[str, int], location: str) -> list[dict[str, Any]]:
     """Tokens of added_tokens.json; those that are new must follow the vocabulary without a hole."""
-    found = settings.get("added_tokens", {})
-    if not all(isinstance(number, int) and not isinstance(number, bool) and token for token, number in found.items()):
-        raise TokenizerError(f"{where}: the added_tokens.json beside it is not a list of token -> id")
-    return [added_token(number, token, special=False) for token, number in found.items()]
+    added = settings.get("added_tokens", {})
+    if not all(isinstance(number, int) and not isinstance(number, bool) and token for token, number in added.items()):
+        raise TokenizerError(f"{location}: the added_tokens.json beside it is not a list of token -> id")
+    return [added_token(number, token, special=False) for token, number in added.items()]

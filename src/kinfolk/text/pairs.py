@@ -1,8 +1,16 @@
 """Tokenizers for translation: texts of two languages to ids and back, behind one small interface.
 
-`PairTokenizer` uses one vocabulary that both languages share, or one for each; `train_pair_tokenizer` learns them.
-`MarianTokenizer` (marian.py) reads what published translation models ship. `load_pair_tokenizer` opens
-either kind of folder.
+`PairTokenizer` uses one vocabulary that both languages share, or one for each; `train_pair_tokenizer` trains them.
+`MarianTokenizer` (marian.py) reads what published translation models ship. `load_pair_tokenizer` opens either kind of
+folder.
+
+`as_marian` writes a shared vocabulary as Marian's files: one sentencepiece model for both languages, with Marian's ids
+(</s> and <unk> first, <pad> last, where CTranslate2 looks for it; a start token is not needed). sentencepiece knows no
+merges: a piece may be made of any two others, and the one with the better score wins. BPE merges in the order in which
+it was trained, so a piece's score is its rank. Where a piece can be made in several ways the two might differ; in
+thousands of sentences of Multi30k they never do (tests/text/test_marian_writing.py). Normalization differs in the
+zero-width joiner, the full-width tilde and some recent characters, unknown characters beside an unknown punctuation
+mark are one unknown piece with it, and a special token spelled out in a text is obeyed.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ import sentencepiece
 
 from kinfolk.errors import TokenizerError
 from kinfolk.text.encoding import Offset
-from kinfolk.text.families import blank_parts
+from kinfolk.text.families import metaspace_parts
 from kinfolk.text.marian import MARIAN_ROLES, MODELS, MarianTokenizer
 from kinfolk.text.sentencepiece import (
     BPE,
@@ -40,38 +48,21 @@ from kinfolk.text.train import train_tokenizer
 
 ROLES = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
 SIDES = ("source", "target")
+NMT_NFKC = [{"type": "Nmt"}, {"type": "NFKC"}]  # how train.py writes sentencepiece's rule of that name
+ISOLATED_PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}
+PLAIN_BPE = {"dropout": None, "byte_fallback": False, "ignore_merges": False}
 
 
 class TranslationTokenizer(Protocol):
     """What translation needs of a tokenizer."""
 
-    @property
-    def begin_id(self) -> int:
-        """What the decoder is fed first."""
-
-    @property
-    def end_id(self) -> int:
-        """What ends a translation."""
-
-    @property
-    def pad_id(self) -> int | None:
-        """What is never written."""
-
-    @property
-    def unknown_id(self) -> int | None:
-        """What stands for letters that the target's vocabulary cannot spell."""
-
-    @property
-    def source_unknown_id(self) -> int | None:
-        """The same of the source's."""
-
-    @property
-    def source_size(self) -> int:
-        """Ids of the source's vocabulary."""
-
-    @property
-    def target_size(self) -> int:
-        """Ids of the target's vocabulary."""
+    begin_id: int  # what the decoder is fed first
+    end_id: int
+    pad_id: int | None  # never generated
+    unknown_id: int | None  # of the target's vocabulary
+    source_unknown_id: int | None
+    source_size: int  # of the vocabulary
+    target_size: int
 
     def encode_source(self, text: str) -> list[int]:
         """The ids of a text to translate, the end included; a blank text has none."""
@@ -80,10 +71,10 @@ class TranslationTokenizer(Protocol):
         """The ids of a translation, the end included."""
 
     def source_offsets(self, text: str) -> list[Offset]:
-        """Characters (start, end) of each token of `encode_source(text)`; the end is an empty place after the text."""
+        """Characters (start, end) of each token of `encode_source(text)`; the end token is empty, after the text."""
 
     def target_offsets(self, text: str) -> list[Offset]:
-        """Characters (start, end) of each token of `encode_target(text)`; the end is an empty place after the text."""
+        """Characters (start, end) of each token of `encode_target(text)`; the end token is empty, after the text."""
 
     def decode(self, ids: Iterable[int], unknown: str = "") -> str:
         """The text of a translation; special tokens are left out, and unknown ones read as `unknown`."""
@@ -92,7 +83,7 @@ class TranslationTokenizer(Protocol):
         """Write a folder for `load_pair_tokenizer`."""
 
 
-class PairTokenizer:
+class PairTokenizer(TranslationTokenizer):
     """One tokenizer for both languages, or one for each.
 
     A special token that is spelled out in a text is not obeyed: it reads as unknown.
@@ -103,7 +94,7 @@ class PairTokenizer:
         self._source_end, self.end_id = _end(self.source), _end(self.target)
         begin = self.target.bos_id if self.target.bos_id is not None else self.target.cls_id
         if begin is None:
-            raise TokenizerError("the tokenizer has no token that opens a text (bos or cls); use train_pair_tokenizer")
+            raise TokenizerError("the tokenizer has no token that starts a text (bos or cls); use train_pair_tokenizer")
         self.begin_id = begin
         self.pad_id, self.unknown_id = self.target.pad_id, self.target.unk_id
         self.source_unknown_id = self.source.unk_id
@@ -123,7 +114,6 @@ class PairTokenizer:
         return cls(Tokenizer.load(path))
 
     def save(self, folder: str | Path) -> None:
-        """Write one tokenizer, or one in each of the folders `source` and `target`."""
         if self.joint:
             self.source.save(folder)
             return
@@ -131,25 +121,20 @@ class PairTokenizer:
             tokenizer.save(Path(folder) / side)
 
     def encode_source(self, text: str) -> list[int]:
-        """The ids of a text to translate, the end included; a blank text has none."""
         ids = _content(self.source, text) if text.strip() else []
         return [*ids, self._source_end] if ids else []
 
     def encode_target(self, text: str) -> list[int]:
-        """The ids of a translation, the end included."""
         return [*_content(self.target, text), self.end_id]
 
     def source_offsets(self, text: str) -> list[Offset]:
-        """Characters (start, end) of each token of `encode_source(text)`; the end is an empty place after the text."""
         offsets = self.source.encode(text, add_special_tokens=False).offsets if text.strip() else []
         return [*offsets, (len(text), len(text))] if offsets else []
 
     def target_offsets(self, text: str) -> list[Offset]:
-        """Characters (start, end) of each token of `encode_target(text)`; the end is an empty place after the text."""
         return [*self.target.encode(text, add_special_tokens=False).offsets, (len(text), len(text))]
 
     def decode(self, ids: Iterable[int], unknown: str = "") -> str:
-        """The text of a translation; special tokens are left out, and unknown ones read as `unknown`."""
         return self.target.decode(ids, unknown=unknown)
 
 
@@ -162,14 +147,13 @@ def train_pair_tokenizer(
     lowercase: bool = False,
     at_most: bool = False,
 ) -> PairTokenizer:
-    """Learn a vocabulary of both languages together, or with joint=False one of that size for each.
+    """Train one tokenizer on both languages together, or with joint=False one of that size for each.
 
-    `kind` is one of learn's: bpe, unigram, byte_bpe, wordpiece or words. `at_most` is learn's too.
+    `kind` and `at_most` are as in `train_tokenizer`.
     """
     corpora = [itertools.chain(source_texts, target_texts)] if joint else [source_texts, target_texts]
-    return PairTokenizer(
-        *(train_tokenizer(kind, texts, vocabulary_size, lowercase, ROLES, at_most) for texts in corpora)
-    )
+    tokenizers = (train_tokenizer(kind, texts, vocabulary_size, lowercase, ROLES, at_most) for texts in corpora)
+    return PairTokenizer(*tokenizers)
 
 
 def load_pair_tokenizer(path: str | Path) -> TranslationTokenizer:
@@ -186,91 +170,82 @@ def _end(tokenizer: Tokenizer) -> int:
 
 def _content(tokenizer: Tokenizer, text: str) -> list[int]:
     """The ids of a text without special tokens around it, nor within it."""
-    ids, specials, unknown = (
-        tokenizer.encode(text, add_special_tokens=False).ids,
-        tokenizer.special_ids,
-        tokenizer.unk_id,
-    )
-    if unknown is None or specials.isdisjoint(ids):
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    special, unknown = tokenizer.special_ids, tokenizer.unk_id
+    if unknown is None or special.isdisjoint(ids):
         return ids
-    return [unknown if number in specials else number for number in ids]
+    return [unknown if id in special else id for id in ids]
 
 
-def as_marian(tokenizer: PairTokenizer, longest: int) -> tuple[MarianTokenizer, list[int]]:
-    """The tokenizer, and for each of its ids the one that the piece had before (the start's for <pad>).
+def as_marian(tokenizer: PairTokenizer, max_length: int) -> tuple[MarianTokenizer, list[int]]:
+    """Marian's tokenizer, and for each of its ids the one that the piece had before (the start's for <pad>).
 
-    `longest` is how many tokens a text may have.
+    `max_length` is the number of tokens that a text may have.
     """
     if not tokenizer.joint:
         raise TokenizerError("CTranslate2 wants one vocabulary for both languages, and this translator has two")
-    found = spiece_of(tokenizer.source)
-    named = {tokenizer.end_id: MARIAN_ROLES["eos"], found.unknown: MARIAN_ROLES["unk"]}
-    before = [*named, *(number for number, piece in enumerate(found.pieces) if piece.kind == NORMAL)]
-    pieces = tuple(
-        replace(found.pieces[number], text=named.get(number, found.pieces[number].text)) for number in before
-    )
-    content = write_spiece(replace(found, pieces=pieces, unknown=1))
-    ids = {piece.text: number for number, piece in enumerate(pieces)} | {MARIAN_ROLES["pad"]: len(pieces)}
-    made = MarianTokenizer(dict.fromkeys(MODELS, content), [ids], {"model_max_length": longest}, "Marian's layout")
-    return made, [*before, tokenizer.begin_id]
+    model = _sentencepiece_model(tokenizer.source)
+    renamed = {tokenizer.end_id: MARIAN_ROLES["eos"], model.unknown: MARIAN_ROLES["unk"]}
+    before = [*renamed, *(id for id, piece in enumerate(model.pieces) if piece.kind == NORMAL)]
+    pieces = tuple(replace(model.pieces[id], text=renamed.get(id, model.pieces[id].text)) for id in before)
+    content = write_spiece(replace(model, pieces=pieces, unknown=1))
+    ids = {piece.text: id for id, piece in enumerate(pieces)} | {MARIAN_ROLES["pad"]: len(pieces)}
+    settings = {"model_max_length": max_length}
+    marian = MarianTokenizer(dict.fromkeys(MODELS, content), [ids], settings, "the converted tokenizer")
+    return marian, [*before, tokenizer.begin_id]
 
 
-NMT_NFKC = [{"type": "Nmt"}, {"type": "NFKC"}]  # how learn.py names sentencepiece's rule of that name
-MARKS_ALONE = {"type": "Punctuation", "behavior": "Isolated"}
-PLAIN = {"dropout": None, "byte_fallback": False, "ignore_merges": False}  # of a BPE, with nothing around its pieces
-
-
-def spiece_of(tokenizer: Tokenizer) -> SentencePieceModel:
-    """The pieces of a tokenizer as a model of sentencepiece, in the order of their ids; or a TokenizerError."""
+def _sentencepiece_model(tokenizer: Tokenizer) -> SentencePieceModel:
+    """The vocabulary of a tokenizer as a sentencepiece model, in the order of ids; or a TokenizerError."""
     document = json.loads(tokenizer.to_json())["tokenizer"]
-    model, entries = document["model"], document["added_tokens"]
-    own = all(entry["special"] for entry in entries) and len(model["vocab"]) == tokenizer.vocabulary_size
-    if not own or tokenizer.unk_id is None or not _fits(document, {entry["content"] for entry in entries}):
+    model, added = document["model"], document["added_tokens"]
+    complete = all(entry["special"] for entry in added) and len(model["vocab"]) == tokenizer.vocabulary_size
+    if not complete or tokenizer.unk_id is None or not _is_expressible(document, {entry["content"] for entry in added}):
         raise TokenizerError(
-            "this vocabulary cannot be written for sentencepiece; learn one of kind bpe or unigram without lowercase"
+            "this vocabulary cannot be written for sentencepiece; train one of kind bpe or unigram without lowercase"
         )
-    bpe, silent = model["type"] == "BPE", tokenizer.special_ids
+    is_bpe, special = model["type"] == "BPE", tokenizer.special_ids
     scored = model["vocab"]
-    if bpe:
-        scored = [(text, -float(number)) for text, number in sorted(scored.items(), key=lambda item: item[1])]
+    if is_bpe:
+        scored = [(text, -float(id)) for text, id in sorted(scored.items(), key=lambda item: item[1])]
     pieces = tuple(
-        Piece(text, score, UNKNOWN if number == tokenizer.unk_id else CONTROL if number in silent else NORMAL)
-        for number, (text, score) in enumerate(scored)
+        Piece(text, score, UNKNOWN if id == tokenizer.unk_id else CONTROL if id in special else NORMAL)
+        for id, (text, score) in enumerate(scored)
     )
     table = _charsmap((document["normalizer"] or {}).get("normalizers", []))
-    return SentencePieceModel(pieces, BPE if bpe else UNIGRAM, tokenizer.unk_id, table, True, True, False)
+    return SentencePieceModel(pieces, BPE if is_bpe else UNIGRAM, tokenizer.unk_id, table, True, True, False)
 
 
-def _fits(document: dict[str, Any], specials: set[str]) -> bool:
-    """Does it find words and pieces as sentencepiece does?"""
+def _is_expressible(document: dict[str, Any], special_tokens: set[str]) -> bool:
+    """Does it split text into words and pieces as sentencepiece does?"""
     model, normalizer = document["model"], document["normalizer"] or {"type": "Sequence", "normalizers": []}
-    blanks = blank_parts([])["pre_tokenizer"]
-    alone = {**blanks, "pretokenizers": [*blanks["pretokenizers"], MARKS_ALONE]}
-    if document["pre_tokenizer"] not in (blanks, alone) or normalizer["type"] != "Sequence":
+    spaces = metaspace_parts([])["pre_tokenizer"]
+    isolated = {**spaces, "pretokenizers": [*spaces["pretokenizers"], ISOLATED_PUNCTUATION]}
+    if document["pre_tokenizer"] not in (spaces, isolated) or normalizer["type"] != "Sequence":
         return False
     steps = normalizer["normalizers"]
     if steps and steps != NMT_NFKC and [step["type"] for step in steps] != ["Precompiled"]:
         return False
     if model["type"] == "BPE":
-        around = (model["continuing_subword_prefix"], model["end_of_word_suffix"])
-        if any(around) or any(model.get(name) != value for name, value in PLAIN.items()):
+        affixes = (model["continuing_subword_prefix"], model["end_of_word_suffix"])
+        if any(affixes) or any(model.get(name) != value for name, value in PLAIN_BPE.items()):
             return False
-        # sentencepiece cannot be told that marks stand alone, and need not be where no piece joins one to a letter.
-        return document["pre_tokenizer"] == blanks or not any(map(_joins_a_mark, model["vocab"].keys() - specials))
-    return model["type"] == "Unigram" and not model.get("byte_fallback") and document["pre_tokenizer"] == blanks
+        # sentencepiece cannot isolate punctuation, and need not where no piece joins a mark to a letter
+        tokens = model["vocab"].keys() - special_tokens
+        return document["pre_tokenizer"] == spaces or not any(map(_joins_punctuation, tokens))
+    return model["type"] == "Unigram" and not model.get("byte_fallback") and document["pre_tokenizer"] == spaces
 
 
-def _joins_a_mark(text: str) -> bool:
-    marks = (letter in string.punctuation or unicodedata.category(letter).startswith("P") for letter in text)
+def _joins_punctuation(text: str) -> bool:
+    marks = (char in string.punctuation or unicodedata.category(char).startswith("P") for char in text)
     return len(text) > 1 and any(marks)
 
 
 def _charsmap(steps: list[dict[str, Any]]) -> bytes:
-    """The table of replacements that does what the steps do."""
+    """The normalization table that does what the steps do."""
     if not steps:
         return b""
     if steps != NMT_NFKC:
         return base64.b64decode(steps[0]["precompiled_charsmap"])
     rule = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_model_proto()
-    # parse_spiece wants a piece, and a file of rules alone has none
     return parse_spiece(rule + UNKNOWN_PIECE, "nmt_nfkc").charsmap

@@ -1,6 +1,6 @@
 """Reads sentencepiece's model file: its pieces with scores and kinds, and how it normalises text.
 
-The file is a protocol-buffer message, a list of numbered fields. The few we need are read here directly: the
+The file is a protocol-buffer message, a list of check_vocabulary fields. The few we need are read here directly: the
 sentencepiece package does not show the normalisation table, its message classes need a further package, and its C++
 reader is not made for damaged files. Field numbers are those of sentencepiece_model.proto.
 
@@ -30,11 +30,11 @@ from pathlib import Path
 
 from kinfolk.errors import TokenizerError
 from kinfolk.files import read_bytes
-from kinfolk.text.components import LONGEST_TOKEN, MOST_TOKENS
+from kinfolk.text.components import LONGEST_TOKEN, MAX_TOKENS
 
 UNIGRAM, BPE = 1, 2  # trainer_spec.model_type
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6  # kinds of pieces
-MOST_BYTES = 64 * 2**20
+MAX_MODEL_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,53 +54,53 @@ class SentencePieceModel:
     kind: int
     unknown: int
     charsmap: bytes
-    adds_blank: bool
-    removes_blanks: bool
+    adds_space: bool
+    removes_spaces: bool
     byte_fallback: bool
-    blank_behind: bool = False  # a word's blank is at its end
-    shows_blanks: bool = True  # as ▁
+    space_after: bool = False  # a word's blank is at its end
+    escapes_spaces: bool = True  # as ▁
 
 
 def read_spiece(path: Path) -> SentencePieceModel:
     """The model in a file, or a TokenizerError when it is not one."""
-    return parse_spiece(read_bytes(path, MOST_BYTES), str(path))
+    return parse_spiece(read_bytes(path, MAX_MODEL_BYTES), str(path))
 
 
-def parse_spiece(content: bytes, where: str) -> SentencePieceModel:
+def parse_spiece(content: bytes, location: str) -> SentencePieceModel:
     """The model in the bytes of a file."""
     try:
-        return _model(content, where)
+        return _model(content, location)
     except (ValueError, IndexError, struct.error):
-        raise TokenizerError(f"{where}: not a sentencepiece model, or damaged") from None
+        raise TokenizerError(f"{location}: not a sentencepiece model, or damaged") from None
 
 
-def _model(content: bytes, where: str) -> SentencePieceModel:
+def _model(content: bytes, location: str) -> SentencePieceModel:
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] = {}
-    normaliser: dict[int, int | bytes] = {}
+    normalizer: dict[int, int | bytes] = {}
     for number, value in parse_fields(content):
         if number == 1:
             pieces.append(_piece(_message(value)))
         elif number == 2:
             trainer = dict(parse_fields(_message(value)))
         elif number == 3:
-            normaliser = dict(parse_fields(_message(value)))
-    if not 0 < len(pieces) <= MOST_TOKENS:
-        raise TokenizerError(f"{where}: not a sentencepiece model (no pieces)")
+            normalizer = dict(parse_fields(_message(value)))
+    if not 0 < len(pieces) <= MAX_TOKENS:
+        raise TokenizerError(f"{location}: not a sentencepiece model (no pieces)")
     unknown = [number for number, piece in enumerate(pieces) if piece.kind == UNKNOWN]
     kind = _integer(trainer.get(3, UNIGRAM))
     if kind not in (UNIGRAM, BPE) or len(unknown) != 1:
-        raise TokenizerError(f"{where}: only unigram and BPE models with one unknown piece can be read")
+        raise TokenizerError(f"{location}: only unigram and BPE models with one unknown piece can be read")
     return SentencePieceModel(
         tuple(pieces),
         kind,
         unknown[0],
-        _message(normaliser.get(2, b"")),
-        adds_blank=bool(_integer(normaliser.get(3, 1))),
-        removes_blanks=bool(_integer(normaliser.get(4, 1))),
+        _message(normalizer.get(2, b"")),
+        adds_space=bool(_integer(normalizer.get(3, 1))),
+        removes_spaces=bool(_integer(normalizer.get(4, 1))),
         byte_fallback=bool(_integer(trainer.get(35, 0))),
-        blank_behind=bool(_integer(trainer.get(24, 0))),
-        shows_blanks=bool(_integer(normaliser.get(5, 1))),
+        space_after=bool(_integer(trainer.get(24, 0))),
+        escapes_spaces=bool(_integer(normalizer.get(5, 1))),
     )
 
 
@@ -116,34 +116,34 @@ def _piece(content: bytes) -> Piece:
 
 def parse_fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     """(field number, value) of a message: integers for varints, bytes for the rest."""
-    place = 0
-    while place < len(content):
-        tag, place = _varint(content, place)
+    position = 0
+    while position < len(content):
+        tag, position = _varint(content, position)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
-            value, place = _varint(content, place)
+            value, position = _varint(content, position)
             yield number, value
             continue
         if wire == 2:
-            size, place = _varint(content, place)
+            size, position = _varint(content, position)
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
             raise ValueError("unknown wire type")
-        if place + size > len(content) or number == 0:
+        if position + size > len(content) or number == 0:
             raise ValueError("field runs past the end")
-        yield number, content[place : place + size]
-        place += size
+        yield number, content[position : position + size]
+        position += size
 
 
-def _varint(content: bytes, place: int) -> tuple[int, int]:
+def _varint(content: bytes, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        byte = content[place]
-        place += 1
+        byte = content[position]
+        position += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, place
+            return value, position
     raise ValueError("number too long")
 
 
@@ -161,13 +161,13 @@ def _integer(value: int | bytes) -> int:
 
 def write_spiece(model: SentencePieceModel) -> bytes:
     """The model as a sentencepiece file; field numbers as in spiece.py."""
-    trainer = _number(3, model.kind) + _number(24, model.blank_behind) + _number(35, model.byte_fallback)
-    normaliser = _bytes(2, model.charsmap) + _number(3, model.adds_blank) + _number(4, model.removes_blanks)
-    normaliser += _number(5, model.shows_blanks)
+    trainer = _number(3, model.kind) + _number(24, model.space_after) + _number(35, model.byte_fallback)
+    normalizer = _bytes(2, model.charsmap) + _number(3, model.adds_space) + _number(4, model.removes_spaces)
+    normalizer += _number(5, model.escapes_spaces)
     return (
         b"".join(_bytes(1, _piece_message(piece)) for piece in model.pieces)
         + _bytes(2, trainer)
-        + _bytes(3, normaliser)
+        + _bytes(3, normalizer)
     )
 
 

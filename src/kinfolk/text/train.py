@@ -1,14 +1,14 @@
-"""Learns a vocabulary from a corpus: WordPiece, BPE, byte-level BPE, Unigram or whole words.
+"""Trains a tokenizer on a corpus: WordPiece, BPE, byte-level BPE, Unigram or whole words.
 
 wordpiece   BERT's: words, then pieces; pieces inside a word begin with ##
 bpe         pieces merged by frequency; a piece that begins a word starts with ▁, punctuation marks stand alone
 byte_bpe    RoBERTa's: the same over bytes, so that nothing is ever unknown; words start with Ġ
 unigram     ALBERT's and XLNet's: pieces with probabilities, the likeliest split wins; words start with ▁
-words       whatever stands between blanks, the commonest first: for corpora that are split already, like Penn Treebank
+words       whatever stands between spaces, the commonest first: for corpora that are split already, like Penn Treebank
 
-The same corpus gives the same vocabulary, in every process. That is why Unigram is learned by sentencepiece (the
+The same corpus gives the same vocabulary, in every process. That is why Unigram is trained by sentencepiece (the
 trainer of the tokenizers library sums in an order that changes from run to run), and why WordPiece takes two passes:
-its ties are broken by the ids of letters, which the library would deal out at random.
+its ties are broken by the ids of characters, which the library would deal out at random.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LONGEST_RUN = (
 )
 IN_ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask")  # gives both families their published order
 SUPPORTED = re.compile(r"<= (\d+)\.")  # how sentencepiece says that a corpus supports fewer pieces
-REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that letters alone need more
+REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that characters alone need more
 
 
 def train_tokenizer(
@@ -51,10 +51,10 @@ def train_tokenizer(
     special_tokens: dict[str, str] | None = None,
     at_most: bool = False,
 ) -> Tokenizer:
-    """A tokenizer with exactly `vocabulary_size` ids, learned from texts; `at_most` so many, if they support no more.
+    """A tokenizer with exactly `vocabulary_size` ids, trained from texts; `at_most` so many, if they support no more.
 
     `lowercase` is on unless said otherwise, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
-    mask, bos, eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
+    mask, bos, eos) to tokens; BERT's are used by deerror, for byte_bpe RoBERTa's. They get the first ids.
     """
     check_choice("kind", kind, KINDS)
     byte_level = kind == "byte_bpe"
@@ -75,13 +75,13 @@ def train_tokenizer(
             model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
         if not (at_most and len(names) < len(model["vocab"]) <= vocabulary_size):
             _check_size(len(model["vocab"]), vocabulary_size, corpus.count)
-    return Tokenizer(families.assemble(model, parts, recipe, {}, f"learned {kind}"))
+    return Tokenizer(families.assemble(model, parts, recipe, {}, f"trained {kind}"))
 
 
 class _Corpus:
     """The texts, ready for a trainer: countable, cut where needed, and readable twice.
 
-    Trainers wrap or swallow what is raised while they read, so a fault is kept here. A one-time iterator is written
+    Trainers wrap or swallow what is raised while they read, so a error is kept here. A one-time iterator is written
     to a temporary file on its first reading.
     """
 
@@ -91,7 +91,7 @@ class _Corpus:
         self._stored = _Stored(texts) if iter(texts) is texts else None
         self.texts = texts if self._stored is None else self._stored
         self.count = 0
-        self.fault: KinfolkError | None = None
+        self.error: KinfolkError | None = None
 
     def close(self) -> None:
         """Let go of the temporary file, if there is one."""
@@ -107,7 +107,7 @@ class _Corpus:
                 for _, piece in split_long_words(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
                     yield piece
         except KinfolkError as error:
-            self.fault = error
+            self.error = error
 
     def lines(self) -> Iterator[str]:
         """Without the characters that sentencepiece refuses."""
@@ -144,12 +144,12 @@ def _check_roles(roles: dict[str, str]) -> None:
         raise InputError(f"special_tokens lacks the roles {', '.join(missing)}")
 
 
-def _check_size(found: int, wanted: int, texts: int) -> None:
-    if found < wanted:
+def _check_size(size: int, wanted: int, texts: int) -> None:
+    if size < wanted:
         advice = "ask for fewer or bring more text"
-        raise InputError(f"the corpus ({texts} texts) supports {found} pieces, not vocabulary_size={wanted}; {advice}")
-    if found > wanted:
-        raise InputError(f"vocabulary_size={wanted} is too small: letters and special tokens alone are {found}")
+        raise InputError(f"the corpus ({texts} texts) supports {size} tokens, not vocabulary_size={wanted}; {advice}")
+    if size > wanted:
+        raise InputError(f"vocabulary_size={wanted} is too small: characters and special tokens alone are {size}")
 
 
 def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
@@ -158,9 +158,9 @@ def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
     if kind == "wordpiece":
         return families.bert_parts(lowercase, {})
     if kind == "byte_bpe":
-        return {**families.byte_parts(prefix=False), "normalizer": lower[0] if lower else None}
-    parts = families.blank_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
-    # "street." and "street" must share a piece: marks stand alone, as in vocabularies that sentencepiece learns.
+        return {**families.byte_level_parts(prefix=False), "normalizer": lower[0] if lower else None}
+    parts = families.metaspace_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
+    # "street." and "street" must share a piece: marks stand alone, as in vocabularies that sentencepiece trains.
     parts["pre_tokenizer"]["pretokenizers"].append({"type": "Punctuation", "behavior": "Isolated"})
     return parts
 
@@ -168,7 +168,7 @@ def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
 def _merged(
     kind: str, corpus: _Corpus, size: int, parts: dict[str, Any], names: list[str], roles: dict[str, str]
 ) -> dict[str, Any]:
-    """A model of merged pieces, learned by the tokenizers library."""
+    """A model of merged pieces, trained by the tokenizers library."""
     empty = {name: number for number, name in enumerate(names)}
     model = families.bpe_model(empty, [], None if kind == "byte_bpe" else roles["unk"], fuse=kind == "bpe")
     model = families.wordpiece_model(empty, roles["unk"]) if kind == "wordpiece" else model
@@ -176,25 +176,25 @@ def _merged(
     common: dict[str, Any] = {"show_progress": False}
     trainer: Any
     if kind == "wordpiece":
-        # a vocabulary of nothing but letters; naming those inside words beforehand fixes their ids
+        # a vocabulary of nothing but characters; naming those inside words beforehand fixes their ids
         _train(library, corpus, trainers.WordPieceTrainer(vocab_size=1, special_tokens=names, **common))
-        letters = sorted(token for token in library.get_vocab() if token.startswith("##") and len(token) == 3)
-        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*names, *letters], **common)
+        characters = sorted(token for token in library.get_vocab() if token.startswith("##") and len(token) == 3)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*names, *characters], **common)
     else:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if kind == "byte_bpe" else []
         trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=names, initial_alphabet=alphabet, **common)
     _train(library, corpus, trainer)
-    learned: dict[str, Any] = json.loads(library.to_str())["model"]
-    return learned
+    trained: dict[str, Any] = json.loads(library.to_str())["model"]
+    return trained
 
 
 def _train(library: Any, corpus: _Corpus, trainer: Any) -> None:
     try:
         guarded(lambda: library.train_from_iterator(corpus, trainer))
     except KinfolkError as error:
-        raise corpus.fault or error from None
-    if corpus.fault:
-        raise corpus.fault
+        raise corpus.error or error from None
+    if corpus.error:
+        raise corpus.error
 
 
 def _words(
@@ -202,8 +202,8 @@ def _words(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A model of whole words, by how often they occur; equals in the order of the alphabet."""
     counts = Counter(word for text in corpus for word in (text.lower() if lowercase else text).split())
-    if corpus.fault:
-        raise corpus.fault
+    if corpus.error:
+        raise corpus.error
     ordered = sorted(counts.keys() - set(names), key=lambda word: (-counts[word], word))
     tokens = {word: number for number, word in enumerate([*names, *ordered[: size - len(names)]])}
     normalizer = {"type": "Lowercase"} if lowercase else None
@@ -214,7 +214,7 @@ def _words(
 def _unigram(
     corpus: _Corpus, size: int, lowercase: bool, recipe: Recipe, names: list[str], at_most: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A model of likely pieces, learned by sentencepiece."""
+    """A model of likely pieces, trained by sentencepiece."""
     unknown = recipe.roles["unk"]
     written = io.BytesIO()
     try:
@@ -236,15 +236,15 @@ def _unigram(
             minloglevel=3,
         )
     except (RuntimeError, OSError, ValueError) as error:
-        raise corpus.fault or _unigram_fault(str(error), size, corpus.count) from None
-    if corpus.fault:
-        raise corpus.fault
-    found = parse_spiece(written.getvalue(), "learned unigram")
-    tokens = {piece.text: number for number, piece in enumerate(found.pieces)}
-    return families.spiece_model(found, tokens), families.spiece_parts(found, recipe, {})
+        raise corpus.error or _unigram_error(str(error), size, corpus.count) from None
+    if corpus.error:
+        raise corpus.error
+    model_file = parse_spiece(written.getvalue(), "trained unigram")
+    tokens = {piece.text: id for id, piece in enumerate(model_file.pieces)}
+    return families.spiece_model(model_file, tokens), families.spiece_parts(model_file, recipe, {})
 
 
-def _unigram_fault(message: str, size: int, texts: int) -> InputError:
+def _unigram_error(message: str, size: int, texts: int) -> InputError:
     supported, required = SUPPORTED.search(message), REQUIRED.search(message)
     try:
         if supported:

@@ -93,9 +93,9 @@ def test_bytes_spell_everything():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_corpus_that_is_too_small_is_refused(kind: str):
-    with pytest.raises(InputError, match=r"the corpus \(12 texts\) supports \d+ pieces, not vocabulary_size=30000"):
+    with pytest.raises(InputError, match=r"\(12 texts\).*vocabulary_size=30000"):
         train_tokenizer(kind, SENTENCES, 30_000)
-    with pytest.raises(InputError, match=r"is too small: letters and special tokens alone are \d+"):
+    with pytest.raises(InputError, match="vocabulary_size=20"):
         train_tokenizer(kind, SENTENCES, 20)
 
 
