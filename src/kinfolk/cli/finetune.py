@@ -7,29 +7,14 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from kinfolk.cli.options import (
-    AllowPickle,
-    Device,
-    Header,
-    Json,
-    LabelColumn,
-    MaxBadRows,
-    Model,
-    PairColumn,
-    Stride,
-    TextColumn,
-    Window,
-    parse_layers,
-    parse_names,
-    parse_weights,
-)
+from kinfolk.cli import options
 from kinfolk.cli.training import run_training, show_result, training_options
 
 
 @training_options()
 def finetune(
     *,
-    model: Model,
+    model: options.Model,
     train: Annotated[Path, Option(help="Labelled table, CoNLL file, folder with seq.in and seq.out, or SQuAD json.")],
     output: Annotated[Path, Option(help="Folder of the run; the same command resumes it.")],
     dev: Annotated[Path | None, Option(help="Dev set; without it a tenth of --train is held out.")] = None,
@@ -40,15 +25,15 @@ def finetune(
             "or choose (multiple choice); guessed from the data."
         ),
     ] = None,
-    text: TextColumn = None,
-    pair: PairColumn = None,
-    label: LabelColumn = None,
-    header: Header = None,
+    text: options.TextColumn = None,
+    pair: options.PairColumn = None,
+    label: options.LabelColumn = None,
+    header: options.Header = None,
     class_weights: Annotated[str | None, Option(help="balanced, or by name: good=1,bad=3.")] = None,
     crf: Annotated[bool, Option("--crf", help="Token classification: add a CRF layer.")] = False,
     dropout: Annotated[float | None, Option(help="Instead of the model's own; 0 often suits regress.")] = None,
-    window: Window = None,
-    stride: Stride = None,
+    window: options.Window = None,
+    stride: options.Stride = None,
     frozen: Annotated[
         str | None,
         Option(
@@ -62,10 +47,10 @@ def finetune(
     training: dict[str, Any],
     seeds: Annotated[int, Option(help="Number of seeds to train with; the best run is kept.")] = 1,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Write OUTPUT/tensorboard as well.")] = False,
-    max_bad_rows: MaxBadRows = 0,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    max_bad_rows: options.MaxBadRows = 0,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Fine-tune a model on labelled texts, tagged words, questions or choices. The same command resumes after a crash.
 
@@ -82,11 +67,11 @@ def finetune(
         model=model,
         output=output,
         **data,
-        header=parse_names(header),
-        class_weights=parse_weights(class_weights),
+        header=options.parse_names(header),
+        class_weights=options.parse_weights(class_weights),
         crf=crf,
         frozen=frozen,
-        layers=parse_layers(layers),
+        layers=options.parse_layers(layers),
         dropout=dropout,
         window=window,
         stride=stride,

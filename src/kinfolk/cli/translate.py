@@ -11,24 +11,7 @@ from typing import Annotated, Any
 
 from typer import Argument, BadParameter, Option
 
-from kinfolk.cli.options import (
-    AllowPickle,
-    Column,
-    Device,
-    Json,
-    MaxBadRows,
-    MaxTokens,
-    ModelSettings,
-    TopK,
-    TopP,
-    TranslatorModel,
-    VocabularyKind,
-    VocabularySize,
-    open_translator,
-    parse_names,
-    parse_settings,
-    refuse,
-)
+from kinfolk.cli import options
 from kinfolk.cli.output import log_line, print_json, print_table, visible, working
 from kinfolk.cli.training import PRETRAINED_ONLY, run_training, show_result, training_options
 
@@ -56,9 +39,9 @@ def train_translator(
     columns: Annotated[str | None, Option(help="Columns of source and target in a table with a header: en,fr.")] = None,
     kind: Annotated[str, Option(help="transformer, attention or seq2seq.")] = "transformer",
     size: Annotated[str, Option(help="tiny (transformer), small, base, big (transformer).")] = "small",
-    settings: ModelSettings = None,
-    vocabulary_size: VocabularySize = None,
-    vocabulary_kind: VocabularyKind = None,
+    settings: options.ModelSettings = None,
+    vocabulary_size: options.VocabularySize = None,
+    vocabulary_kind: options.VocabularyKind = None,
     separate_vocabularies: Annotated[
         bool, Option("--separate-vocabularies", help="A vocabulary for each side instead of a joint one.")
     ] = False,
@@ -76,9 +59,9 @@ def train_translator(
         str, Option(help="Scheduled sampling in a second pass (two-pass), or token by token (step-wise).")
     ] = "two-pass",
     training: dict[str, Any],
-    max_bad_rows: MaxBadRows = 0,
-    json: Json = False,
-    device: Device = "auto",
+    max_bad_rows: options.MaxBadRows = 0,
+    json: options.Json = False,
+    device: options.Device = "auto",
 ) -> None:
     """Train a text-to-text model from pairs; its vocabulary is trained too. The same command resumes after a crash.
 
@@ -94,7 +77,7 @@ def train_translator(
         missing, present = ("--dev-source", "--dev-target")[:: 1 if dev_source is None else -1]
         raise BadParameter(f"needs {missing} beside it", param_hint=present)
     dev_files = None if dev_source is None else (dev_source, dev_target)
-    refuse(("--dev", dev and dev_files), reason="beside --dev-source")
+    options.refuse(("--dev", dev and dev_files), reason="beside --dev-source")
     result = run_training(
         train_model,
         TranslatorCallbacks,
@@ -103,10 +86,10 @@ def train_translator(
         source=source,
         target=target,
         dev=dev_files or dev,
-        columns=parse_names(columns),
+        columns=options.parse_names(columns),
         kind=kind,
         size=size,
-        changes=parse_settings(settings),
+        changes=options.parse_settings(settings),
         vocabulary_size=vocabulary_size,
         vocabulary_kind=vocabulary_kind,
         joint=False if separate_vocabularies else None,
@@ -129,11 +112,11 @@ def train_translator(
 
 
 def translate(
-    model: TranslatorModel,
+    model: options.TranslatorModel,
     texts: Annotated[list[str] | None, Argument(help="Texts to translate.")] = None,
     source: Annotated[str | None, Option("--input", help="A file of lines or a table; - is standard input.")] = None,
     output: Annotated[Path | None, Option(help="A file of lines, or a .csv, .tsv, .jsonl or .parquet table.")] = None,
-    column: Column = None,
+    column: options.Column = None,
     beam: Annotated[int | None, Option(help="Beam size; 1 is greedy.  [default: 4]", min=1)] = None,
     length_penalty: Annotated[
         float | None, Option(help="Exponent alpha; greater favours longer texts.  [default: the model's, or 0.6]")
@@ -151,16 +134,16 @@ def translate(
     ] = None,
     n_best: Annotated[int, Option(help="Number of translations of each text.", min=1)] = 1,
     temperature: Annotated[float | None, Option(help="Sample; softmax temperature, below 1 is sharper.")] = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
     seed: Annotated[int | None, Option(help="Sample, with this seed.")] = None,
-    max_tokens: MaxTokens = None,
+    max_tokens: options.MaxTokens = None,
     copy_unknown: Annotated[
         bool, Option("--copy-unknown", help="Copy source words that the vocabulary cannot spell.")
     ] = False,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Translate texts, or a file line by line: order and blank lines are kept.
 
@@ -171,9 +154,9 @@ def translate(
     if bool(texts) == (source is not None):
         raise BadParameter("give texts, or a file with --input", param_hint="TEXTS")
     if source is None:
-        refuse(("--output", output), ("--column", column), reason="without --input")
-    refuse(("--output", output and json), reason="beside --json")
-    translator = open_translator(model, device, allow_pickle)
+        options.refuse(("--output", output), ("--column", column), reason="without --input")
+    options.refuse(("--output", output and json), reason="beside --json")
+    translator = options.open_translator(model, device, allow_pickle)
     settings = translator.translate_settings(
         beam=beam,
         length_penalty=length_penalty,
@@ -206,30 +189,30 @@ def show_translations(chunks: Iterable[Any], n_best: int, several: bool, json: b
     With `n_best` above 1 each line is a score and a translation; of several texts, their number stands before it.
     """
     if json:
-        print_json([[asdict(option) for option in options] for chunk in chunks for options in chunk])
+        print_json([[asdict(hypothesis) for hypothesis in hypotheses] for chunk in chunks for hypotheses in chunk])
         return
     from kinfolk.api.translate_file import one_line
 
     numbers = count(1)
     for chunk in chunks:
-        for options, number in zip(chunk, numbers, strict=False):
+        for hypotheses, number in zip(chunk, numbers, strict=False):
             prefix = f"{number}\t" if several else ""
-            for option in options:
-                print(("" if n_best == 1 else f"{prefix}{option.score:.4f}\t") + one_line(option.text))
+            for hypothesis in hypotheses:
+                print(("" if n_best == 1 else f"{prefix}{hypothesis.score:.4f}\t") + one_line(hypothesis.text))
         sys.stdout.flush()  # whoever reads a pipe need not wait for the next chunk
 
 
 def align(
-    model: TranslatorModel,
+    model: options.TranslatorModel,
     source: Annotated[str, Argument(help="A text.")],
     target: Annotated[str | None, Argument(help="Its translation; without it the model's own.")] = None,
     output: Annotated[Path | None, Option(help="Draw it: a .png file.")] = None,
     layer: Annotated[int | None, Option(help="Only this layer, from 1.", min=1)] = None,
     head: Annotated[int | None, Option(help="Only this head of it, from 1.", min=1)] = None,
     pieces: Annotated[bool, Option("--pieces", help="Subwords, not words.")] = False,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Show the attention of each target word over the source words.
 
@@ -238,7 +221,7 @@ def align(
     """
     from kinfolk.api.align import usual_layer
 
-    alignment = open_translator(model, device, allow_pickle).align(source, target, pieces)
+    alignment = options.open_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = alignment.matrix(layer, head)
     if output is not None:
         from kinfolk.api.align_picture import alignment_picture
