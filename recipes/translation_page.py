@@ -11,7 +11,7 @@ from common import Places, table, write_result
 from matplotlib.figure import Figure
 from translation_clock import THREADS
 
-from kinfolk.api.align import usual_layer
+from kinfolk.api.align import alignment_layer
 from kinfolk.api.align_picture import alignment_picture
 from kinfolk.api.loaded import load_translator
 from kinfolk.api.markdown import escaped
@@ -331,11 +331,11 @@ def _drawn(translator: Translator, language: str, sentences: Sequence[str], plac
     for number, sentence in enumerate(sentences, 1):
         found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
         picture, layers = f"translation-{language.lower()}-{number}.png", found.layers
-        alignment_picture(found, places.results / picture, usual_layer(layers) + 1)
-        matrix = found.matrix(usual_layer(layers) + 1)
+        alignment_picture(found, places.results / picture, alignment_layer(layers) + 1)
+        matrix = found.matrix(alignment_layer(layers) + 1)
         crossed = crossings(found.source, found.target, matrix.argmax(1).tolist())
         shown.append({"picture": picture, "source": sentence, "text": found.target_text, "crossed": crossed})
-    return {"layer": usual_layer(layers) + 1, "layers": layers, "shown": shown}
+    return {"layer": alignment_layer(layers) + 1, "layers": layers, "shown": shown}
 
 
 def crossings(source: Sequence[str], target: Sequence[str], looked: Sequence[int]) -> list[str]:

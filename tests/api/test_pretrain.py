@@ -88,7 +88,7 @@ def test_it_writes_on_alone_as_in_company(colours: Path) -> None:
     assert model.generate("red", tokens=4, seed=3) == drawn[0]
     assert drawn == model.generate(prompts, tokens=4, seed=3)
     for drawing in ({"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.5}, {"seed": 3}):
-        with pytest.raises(InputError, match="a beam draws nothing"):
+        with pytest.raises(InputError, match="beam search"):
             model.generate("red", beam=3, **drawing)
 
 
@@ -207,7 +207,7 @@ def test_what_cannot_be_done_is_told_at_once(changes: Any, error: Any, told: str
 def test_a_model_that_guesses_no_next_token_says_so(tiny_bert: Path) -> None:
     model = kinfolk.load(tiny_bert, device="cpu")
     for ask in (lambda: model.perplexity("a text"), lambda: model.generate("a text")):
-        with pytest.raises(MissingHeadError, match="does not guess the next token"):
+        with pytest.raises(MissingHeadError, match="next-token head"):
             ask()
 
 

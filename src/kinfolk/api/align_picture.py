@@ -14,27 +14,29 @@ from kinfolk.api.align import Alignment
 from kinfolk.errors import InputError
 from kinfolk.training.pictures import DOTS_PER_INCH, drawn_labels, write_figure
 
-# matplotlib after report.py, which tells its absence in one line.
+# matplotlib after pictures.py, which raises its absence in one line.
 from matplotlib.axes import Axes  # isort: skip
 from matplotlib.figure import Figure  # isort: skip
 
 ACROSS = 3  # panels side by side
-MOST_WORDS = 80  # of a side; more could not be read
+MAX_WORDS = 80  # of a side; more could not be read
 CELL = 0.32  # inches
 
 
-def alignment_picture(found: Alignment, path: str | Path, layer: int | None = None, head: int | None = None) -> Path:
+def alignment_picture(
+    alignment: Alignment, path: str | Path, layer: int | None = None, head: int | None = None
+) -> Path:
     """Draw an alignment to a .png file; `layer` and `head` are counted from 1."""
     path = Path(path)
     if path.suffix.lower() != ".png":
         raise InputError(f"{path}: pictures are written to a file that ends in .png")
-    for side, words in (("source", found.source), ("target", found.target)):
-        if len(words) > MOST_WORDS:
-            raise InputError(f"the {side} has {len(words)} words; a picture of more than {MOST_WORDS} cannot be read")
-    panels = _panels(found, layer, head)
+    for side, words in (("source", alignment.source), ("target", alignment.target)):
+        if len(words) > MAX_WORDS:
+            raise InputError(f"the {side} has {len(words)} words; a picture of more than {MAX_WORDS} cannot be read")
+    panels = _panels(alignment, layer, head)
     across = min(len(panels), ACROSS)
     down = -(-len(panels) // across)
-    source, target = drawn_labels(found.source, "word"), drawn_labels(found.target, "word")
+    source, target = drawn_labels(alignment.source, "word"), drawn_labels(alignment.target, "word")
     size = _panel_size(source, target)
     figure = Figure(figsize=(across * size[0] + 0.8, down * size[1]), dpi=DOTS_PER_INCH, layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).flatten()
@@ -44,18 +46,18 @@ def alignment_picture(found: Alignment, path: str | Path, layer: int | None = No
         _name_axes(axes, title, source, target)
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    figure.colorbar(shades, ax=list(grid), label="share of the attention", shrink=0.8, aspect=30)
+    figure.colorbar(shades, ax=list(grid), label="attention weight", shrink=0.8, aspect=30)
     write_figure(figure, path)
     return path
 
 
-def _panels(found: Alignment, layer: int | None, head: int | None) -> dict[str, np.ndarray]:
+def _panels(alignment: Alignment, layer: int | None, head: int | None) -> dict[str, np.ndarray]:
     """Titles and matrices."""
-    if layer is None and head is None and found.layers > 1:
-        return {f"layer {number}": found.matrix(number) for number in range(1, found.layers + 1)}
-    title = "" if found.layers == 1 else f"layer {layer}"
+    if layer is None and head is None and alignment.layers > 1:
+        return {f"layer {index}": alignment.matrix(index) for index in range(1, alignment.layers + 1)}
+    title = "" if alignment.layers == 1 else f"layer {layer}"
     title += "" if head is None else f"{', ' if title else ''}head {head}"
-    return {title: found.matrix(layer, head)}
+    return {title: alignment.matrix(layer, head)}
 
 
 def _panel_size(source: list[str], target: list[str]) -> tuple[float, float]:

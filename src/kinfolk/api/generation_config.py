@@ -1,10 +1,10 @@
-"""How a model wants to be asked for texts: what its folder says, or what its family is used to.
+"""The decoding settings of a translator: what its folder says, or the defaults of its family.
 
 Folders of transformers say it in generation_config.json (older ones in config.json). There a text's score is divided by
 its length to the power of length_penalty, and the search stops as early_stopping says. Our own families take Vaswani et
 al.'s beam of 4 with GNMT's length penalty of 0.6, and search until nothing better can come (generation/search.py);
-their config.json may say another number of beams, and a limit. Settings of transformers that would change a text
-and are not followed here are kept by name, to be told.
+their config.json may give another number of beams, and a limit. Settings of transformers that would change a text and
+are not supported here are kept by name, for a warning.
 """
 
 from __future__ import annotations
@@ -19,114 +19,115 @@ from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family
 
 EARLY_STOPPING: dict[bool | str, str] = {False: "heuristic", True: "full", "never": "never"}  # theirs: ours
-MOST_BEAMS, MOST_LENGTH = 1_000, 16_384  # beyond, a search would fill the memory
-FOLLOWED = {
+MAX_BEAMS, MAX_TOKENS = 1_000, 16_384  # beyond, a search would fill the memory
+SUPPORTED = {
     "num_beams", "max_length", "length_penalty", "early_stopping", "forced_eos_token_id", "bad_words_ids",
     "renormalize_logits",
 }  # fmt: skip
-# What transformers does with these makes no difference to a text, or only to one that is drawn (do_sample).
-IDLE = {
+# Settings that make no difference to a text, or only to one that is sampled (do_sample).
+NEUTRAL = {
     "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache",
     "_from_model_config", "temperature", "top_k", "top_p", "typical_p", "min_p", "epsilon_cutoff", "eta_cutoff",
     "cache_implementation", "output_attentions", "output_hidden_states", "output_scores", "output_logits",
     "return_dict_in_generate", "num_return_sequences", "max_time", "_commit_hash",
 }  # fmt: skip
-# Those that do make one, with the value at which they do not.
-UNHEEDED: dict[str, Any] = {
+# Settings that do make one, with the value at which they do not.
+UNSUPPORTED: dict[str, Any] = {
     "do_sample": False, "min_length": 0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
     "num_beam_groups": 1, "remove_invalid_values": False, "guidance_scale": 1.0, "penalty_alpha": 0.0,
     "token_healing": False, "top_h": 1.0,
 }  # fmt: skip
-NAMED_OLD = {*UNHEEDED, "max_new_tokens", "min_new_tokens", "suppress_tokens", "begin_suppress_tokens",
+IN_CONFIG = {*UNSUPPORTED, "max_new_tokens", "min_new_tokens", "suppress_tokens", "begin_suppress_tokens",
              "forced_bos_token_id", "force_words_ids", "sequence_bias"}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """The usual way to write with a model. `longest` counts the tokens of a text, its end included."""
+    """The default way to decode with a model. `max_tokens` counts the tokens of a text, its end included."""
 
     beams: int = 4
     penalty: Penalty = field(default_factory=Penalty)
     early_stopping: str = "never"
-    longest: int | None = None  # None: it depends on the source
+    max_tokens: int | None = None  # None: it depends on the source
     forced_end: bool = False
-    renormalised: bool = False
-    never: tuple[int, ...] = ()
-    unheeded: tuple[str, ...] = ()  # settings of the folder that are not followed
+    renormalize: bool = False
+    forbidden: tuple[int, ...] = ()
+    unsupported: tuple[str, ...] = ()  # settings of the folder
 
     @classmethod
     def of(
-        cls, family: Family, config: TranslationConfig, public: Mapping[str, Any], generation: Mapping[str, Any]
+        cls, family: Family, config: TranslationConfig, hf_config: Mapping[str, Any], generation: Mapping[str, Any]
     ) -> GenerationConfig:
-        """From the two files; what they do not say is as transformers has it, but for four beams and all positions."""
-        never = {config.pad_id, config.start_id} - {config.end_id}
-        said = {name: value for name, value in {**public, **generation}.items() if value is not None}
-        beams = _number(said, "num_beams", 4, 1, MOST_BEAMS)
-        usual: int = min(config.positions, MOST_LENGTH)
-        longest = _number(said, "max_length", usual, 2, MOST_LENGTH) - 1  # theirs counts the start token too
+        """From the two files; the defaults are those of transformers, but for four beams and all positions."""
+        forbidden = {config.pad_id, config.start_id} - {config.end_id}
+        settings = {name: value for name, value in {**hf_config, **generation}.items() if value is not None}
+        beams = _integer(settings, "num_beams", 4, 1, MAX_BEAMS)
+        default: int = min(config.positions, MAX_TOKENS)
+        max_tokens = _integer(settings, "max_length", default, 2, MAX_TOKENS) - 1  # theirs counts the start token too
         if family.generation_config is None:
-            return cls(beams, longest=longest if "max_length" in said else None, never=tuple(sorted(never)))
+            limit = max_tokens if "max_length" in settings else None
+            return cls(beams, max_tokens=limit, forbidden=tuple(sorted(forbidden)))
         return cls(
             beams,
-            penalty=_penalty(said),
-            early_stopping=_early_stopping(said),
-            longest=longest,
-            forced_end="forced_eos_token_id" in said,
-            renormalised=_truth(said, "renormalize_logits"),
-            never=tuple(sorted(never | _forbidden(said, config))),
-            unheeded=_unheeded(public, generation),
+            penalty=_penalty(settings),
+            early_stopping=_early_stopping(settings),
+            max_tokens=max_tokens,
+            forced_end="forced_eos_token_id" in settings,
+            renormalize=_boolean(settings, "renormalize_logits"),
+            forbidden=tuple(sorted(forbidden | _bad_words(settings, config))),
+            unsupported=_unsupported(hf_config, generation),
         )
 
 
-def _number(said: Mapping[str, Any], name: str, usual: int, least: int, most: int) -> int:
-    value = said.get(name, usual)
-    if type(value) is not int or not least <= value <= most:
+def _integer(settings: Mapping[str, Any], name: str, default: int, minimum: int, maximum: int) -> int:
+    value = settings.get(name, default)
+    if type(value) is not int or not minimum <= value <= maximum:
         raise ConfigError(
-            f"{name}={str(value)[:60]} of the generation settings is not a number from {least} to {most:,}"
+            f"generation config: {name}={str(value)[:60]} is not an integer from {minimum} to {maximum:,}"
         )
     return value
 
 
-def _truth(said: Mapping[str, Any], name: str) -> bool:
-    value = said.get(name, False)
+def _boolean(settings: Mapping[str, Any], name: str) -> bool:
+    value = settings.get(name, False)
     if not isinstance(value, bool):
-        raise ConfigError(f"{name}={str(value)[:60]} of the generation settings is not true or false")
+        raise ConfigError(f"generation config: {name}={str(value)[:60]} is not true or false")
     return value
 
 
-def _unheeded(public: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, ...]:
-    """As name=value. config.json says much else; of it only what is known to be about texts counts."""
-    said = {name: value for name, value in public.items() if name in NAMED_OLD} | dict(generation)
+def _unsupported(hf_config: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, ...]:
+    """As name=value. config.json says much else; of it only what is known to concern generation counts."""
+    settings = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
     return tuple(
         f"{name}={str(value)[:20]}"
-        for name, value in sorted(said.items())
-        if value is not None and name not in FOLLOWED | IDLE and value != UNHEEDED.get(name)
+        for name, value in sorted(settings.items())
+        if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
     )
 
 
-def _penalty(said: Mapping[str, Any]) -> Penalty:
-    value = said.get("length_penalty", 1.0)
+def _penalty(settings: Mapping[str, Any]) -> Penalty:
+    value = settings.get("length_penalty", 1.0)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"length_penalty={str(value)[:60]} of the generation settings is not a number")
+        raise ConfigError(f"generation config: length_penalty={str(value)[:60]} is not a number")
     try:
         return Penalty(float(value), "power")
     except (InputError, OverflowError) as error:
-        raise ConfigError(f"length_penalty of the generation settings: {error}") from None
+        raise ConfigError(f"generation config: length_penalty: {error}") from None
 
 
-def _early_stopping(said: Mapping[str, Any]) -> str:
-    value = said.get("early_stopping", False)
+def _early_stopping(settings: Mapping[str, Any]) -> str:
+    value = settings.get("early_stopping", False)
     if not isinstance(value, bool | str) or value not in EARLY_STOPPING:
-        raise ConfigError(f"early_stopping={str(value)[:60]} of the generation settings is not true, false or never")
+        raise ConfigError(f"generation config: early_stopping={str(value)[:60]} is not true, false or never")
     return EARLY_STOPPING[value]
 
 
-def _forbidden(said: Mapping[str, Any], config: TranslationConfig) -> set[int]:
+def _bad_words(settings: Mapping[str, Any], config: TranslationConfig) -> set[int]:
     """The ids of bad_words_ids; sequences of several ids are not supported."""
-    words = said.get("bad_words_ids", [])
+    words = settings.get("bad_words_ids", [])
     lists = isinstance(words, list) and all(isinstance(word, list) and len(word) == 1 for word in words)
-    ids = [word[0] for word in words] if lists else [None]
-    if not all(type(number) is int and 0 <= number < config.target_vocabulary for number in ids):
-        raise ConfigError("bad_words_ids of the generation settings is not a list of lists with one id each")
-    return {number for number in ids if number is not None}
+    ids: list[Any] = [word[0] for word in words] if lists else [None]
+    if not all(type(token) is int and 0 <= token < config.target_vocabulary for token in ids):
+        raise ConfigError("generation config: bad_words_ids is not a list of lists with one id each")
+    return set(ids)

@@ -1,7 +1,7 @@
-"""Texts to texts, a chunk at a time: memory stays the same however many there are.
+"""Translate texts, a chunk at a time: memory stays the same however many there are.
 
 Within a chunk neighbours in a batch have about the same length; a batch holds as many rows (sentences x beams) as its
-budget allows. Order is kept, blank texts stay empty, and no result depends on its neighbours.
+budget allows. Order is kept, blank texts stay empty, and no result depends on its batch.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kinfolk.api.copying import UnknownSpan, copied
-from kinfolk.api.generation_config import MOST_BEAMS, MOST_LENGTH, GenerationConfig
+from kinfolk.api.align import UnknownSpan, copy_unknown
+from kinfolk.api.generation_config import MAX_BEAMS, MAX_TOKENS, GenerationConfig
 from kinfolk.data.batching import chunks, token_batches
 from kinfolk.errors import InputError, check_int, shorten_list, type_name, warn
 from kinfolk.generation.config import Beam, DecodingConstraints, Hypothesis, Penalty, Request, Sampling
@@ -21,19 +21,19 @@ from kinfolk.nn.packed import pack
 
 CHUNK_TEXTS = 512
 BATCH_TOKENS, BATCH_ROWS = 4096, 512  # at most: tokens of the sources, times beams; sentences, times beams
-MOST_TOKENS = 2048  # of a source: what lies beyond is cut, and counted
-LONGER, MORE = 2, 50  # a text may have so many times its source's tokens, and so many more
+MAX_SOURCE_TOKENS = 2048  # the rest of a source is cut, and counted
+LENGTH_FACTOR, LENGTH_MARGIN = 2, 50  # by default at most 2 n + 50 tokens for a source of n
 
 
 class TranslationWarning(UserWarning):
-    """Texts were longer than the model knows or not read whole, or translations are not what they might be."""
+    """Texts were longer than the model knows or not read completely, or translations are incomplete."""
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A text with its score, which it was ranked by, and its log-probability.
+    """A text with its score, by which it was ranked, and its log-probability.
 
-    `finished` is false where the greatest length cut it off.
+    `finished` is false where the maximum number of tokens cut it off.
     """
 
     text: str
@@ -44,7 +44,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class TranslateSettings:
-    """What `translate` will do. `max_length` counts tokens of a translation, the end included."""
+    """What `translate` will do. `max_length` is the maximum number of tokens of a translation, the end included."""
 
     search: Beam
     sampling: Sampling | None = None
@@ -54,7 +54,7 @@ class TranslateSettings:
     @classmethod
     def make(
         cls,
-        manner: GenerationConfig,
+        defaults: GenerationConfig,
         beam: int | None = None,
         length_penalty: float | None = None,
         n_best: int = 1,
@@ -67,30 +67,28 @@ class TranslateSettings:
         penalty: str | None = None,
         early_stopping: str | None = None,
     ) -> TranslateSettings:
-        """From what a user says; what is not said is as the model is used to. Any sampling option asks for sampling."""
-        for name, number, most in (
-            ("max_length", max_length, MOST_LENGTH),
-            ("beam", beam, MOST_BEAMS),
-            ("n_best", n_best, MOST_BEAMS),
+        """From a user's options and the model's defaults. Any sampling option asks for sampling."""
+        for name, value, maximum in (
+            ("max_length", max_length, MAX_TOKENS),
+            ("beam", beam, MAX_BEAMS),
+            ("n_best", n_best, MAX_BEAMS),
         ):
-            if number is not None and check_int(name, number) > most:
-                raise InputError(f"{name}={number} must be from 1 to {most:,}")
+            if value is not None and check_int(name, value) > maximum:
+                raise InputError(f"{name}={value} must be from 1 to {maximum:,}")
         options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
         named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
         sampling = Sampling(**named) if named else None
         if sampling is not None and (beam not in (None, 1) or n_best != 1):
-            raise InputError(
-                "a text that is drawn at random has no beam and no second best; draw again with another seed"
-            )
-        beams = max(manner.beams, n_best) if beam is None else beam
+            raise InputError("sampling has neither a beam nor an n-best list; sample again with another seed")
+        beams = max(defaults.beams, n_best) if beam is None else beam
         ranking = {"length_penalty": length_penalty, "penalty": penalty, "early_stopping": early_stopping}
-        for name, value in ranking.items():
-            if value is not None and (sampling is not None or beams == 1):
-                raise InputError(f"{name} is about the texts of a beam; a greedy or drawn text has no rivals")
-        alpha = manner.penalty.alpha if length_penalty is None else length_penalty
-        kind, stopping = penalty or manner.penalty.kind, early_stopping or manner.early_stopping
+        for name, option in ranking.items():
+            if option is not None and (sampling is not None or beams == 1):
+                raise InputError(f"{name} is an option of beam search, not of greedy search or sampling")
+        alpha = defaults.penalty.alpha if length_penalty is None else length_penalty
+        kind, stopping = penalty or defaults.penalty.kind, early_stopping or defaults.early_stopping
         search = Beam(beams, n_best, Penalty(alpha, kind), stopping)
-        return cls(search, sampling, max_length or manner.longest, copy_unknown)
+        return cls(search, sampling, max_length or defaults.max_tokens, copy_unknown)
 
     @property
     def rows(self) -> int:
@@ -100,144 +98,134 @@ class TranslateSettings:
 
 @dataclass
 class TranslationStats:
-    """How many texts there were so far, how many of them were too long, cut, or not brought to an end.
+    """Counts over all texts so far, for the warnings at the end."""
 
-    And how many tokens were unknown, of the sources and of the translations; these were left out.
-    """
-
-    known: int  # tokens, that the model was trained on
+    trained_length: int  # in tokens
     texts: int = 0
-    long: int = 0
+    long: int = 0  # texts that are longer than that
     longest: int = 0
-    dropped: int = 0
-    unfinished: int = 0
-    unread: int = 0
-    unspelled: int = 0
-    unheeded: tuple[str, ...] = ()  # settings of the model's folder
+    cut_tokens: int = 0
+    unfinished: int = 0  # translations
+    unknown_source: int = 0  # tokens
+    unknown_target: int = 0  # tokens, left out
+    unsupported: tuple[str, ...] = ()  # settings of the model's folder
 
     def tell(self) -> None:
         """Warn, once for all texts."""
-        if self.long:
-            _tell(
-                f"{self.long:,} texts are longer than the {self.known:,} tokens that the model was trained on (the "
-                f"longest has {self.longest:,}), so their translations may be poor"
-            )
-        if self.dropped:
-            _tell(f"{self.dropped:,} tokens beyond {MOST_TOKENS:,} were cut: no more of a text is read")
-        if self.unfinished:
-            _tell(f"{self.unfinished:,} translations did not end and were cut at their greatest length (max_length)")
-        if self.unread:
-            _tell(f"{self.unread:,} tokens of the texts are unknown to the vocabulary: the model cannot read them")
-        if self.unspelled:
-            _tell(
-                f"{self.unspelled:,} unknown tokens were left out of the translations; with attention, copy_unknown "
-                "puts words of the source in their place"
-            )
-        if self.unheeded:
-            _tell(f"generation_config.json asks for what is not done here: {shorten_list(self.unheeded)}")
-
-
-def _tell(message: str) -> None:
-    warn(TranslationWarning(message))
+        messages = {
+            f"{self.long:,} texts are longer than the {self.trained_length:,} tokens that the model was trained on "
+            f"(the longest has {self.longest:,}), so their translations may be poor": self.long,
+            f"{self.cut_tokens:,} source tokens beyond {MAX_SOURCE_TOKENS:,} were cut": self.cut_tokens,
+            f"{self.unfinished:,} translations did not end and were cut at their maximum length": self.unfinished,
+            f"{self.unknown_source:,} source tokens are unknown to the vocabulary": self.unknown_source,
+            f"{self.unknown_target:,} unknown tokens were left out of the translations; with attention, copy_unknown "
+            "copies source words instead": self.unknown_target,
+            f"generation_config.json has settings that are not supported: {shorten_list(self.unsupported)}": len(
+                self.unsupported
+            ),
+        }
+        for message, count in messages.items():
+            if count:
+                warn(TranslationWarning(message))
 
 
 def translate_chunks(
     translator: Any, texts: Iterable[str], settings: TranslateSettings, stats: TranslationStats | None = None
 ) -> Iterator[list[list[Translation]]]:
-    """For each text its best translations, best first; lists of at most CHUNK_TEXTS texts.
+    """The translations of each text, best first, for at most CHUNK_TEXTS texts at a time.
 
-    What is to be said of the texts is a warning at the end, unless a `tally` is given to keep it.
+    Warnings come at the end, unless the caller keeps the `stats`.
     """
-    kept = stats or TranslationStats(translator.trained_length)
-    kept.unheeded = translator.manner.unheeded
+    own = stats or TranslationStats(translator.trained_length)
+    own.unsupported = translator.manner.unsupported
     for chunk in chunks(texts, CHUNK_TEXTS):
-        found = _Chunk(translator, chunk, kept.texts, settings, kept).translations()
-        kept.texts += len(chunk)
-        yield found
+        translations = _Chunk(translator, chunk, own.texts, settings, own).translations()
+        own.texts += len(chunk)
+        yield translations
     if stats is None:
-        kept.tell()
+        own.tell()
 
 
 def written_ids(translator: Any, text: str) -> list[int]:
-    """The tokens of a text's translation as it is usually sought, without the end; a blank text has none."""
-    found = _Chunk(translator, [text], 0, translator.translate_settings(), TranslationStats(translator.trained_length))
-    return found.written([0], [found.longest(0)])[0][0].ids if found.ids[0] else []
+    """The token ids of a text's translation by default settings, without the end; a blank text has none."""
+    stats = TranslationStats(translator.trained_length)
+    chunk = _Chunk(translator, [text], 0, translator.translate_settings(), stats)
+    return chunk.hypotheses([0], [chunk.max_tokens(0)])[0][0].ids if chunk.ids[0] else []
 
 
 class _Chunk:
-    """Some texts, of which the first is number `first` of the whole job."""
+    """Some texts, of which the first has index `first` in the whole job."""
 
     def __init__(
         self, translator: Any, texts: list[str], first: int, settings: TranslateSettings, stats: TranslationStats
     ):
-        self.translator, self.texts, self.first = translator, texts, first
-        self.settings, self.stats, self.manner = settings, stats, translator.manner
-        self.model, self.tokenizer, self.config = translator.model, translator.tokenizer, translator.model.config
-        self.ids = [self._encoded(place) for place in range(len(texts))]
+        self.texts, self.first, self.settings, self.stats = texts, first, settings, stats
+        self.model, self.tokenizer, self.defaults = translator.model, translator.tokenizer, translator.manner
+        self.ids = [self._encode(index) for index in range(len(texts))]
 
-    def _encoded(self, place: int) -> list[int]:
-        text = self.texts[place]
+    def _encode(self, index: int) -> list[int]:
+        text = self.texts[index]
         if not isinstance(text, str):
-            raise InputError(f"text {self.first + place} is {type_name(text)}, expected a string")
+            raise InputError(f"text {self.first + index} is {type_name(text)}, expected a string")
         ids: list[int] = self.tokenizer.encode_source(text)
         if not self.settings.copy_unknown:
-            self.stats.unread += ids.count(self.tokenizer.source_unknown_id)
-        if len(ids) > self.stats.known:
+            self.stats.unknown_source += ids.count(self.tokenizer.source_unknown_id)
+        if len(ids) > self.stats.trained_length:
             self.stats.long += 1
             self.stats.longest = max(self.stats.longest, len(ids))
-        if len(ids) > MOST_TOKENS:
-            self.stats.dropped += len(ids) - MOST_TOKENS
-            ids = [*ids[: MOST_TOKENS - 1], ids[-1]]
+        if len(ids) > MAX_SOURCE_TOKENS:
+            self.stats.cut_tokens += len(ids) - MAX_SOURCE_TOKENS
+            ids = [*ids[: MAX_SOURCE_TOKENS - 1], ids[-1]]
         return ids
 
     def translations(self) -> list[list[Translation]]:
-        found = [[Translation("", 0.0, 0.0, True)] for _ in self.texts]
-        places = [place for place, ids in enumerate(self.ids) if ids]
-        lengths = [len(self.ids[place]) for place in places]
+        translations = [[Translation("", 0.0, 0.0, True)] for _ in self.texts]
+        filled = [index for index, ids in enumerate(self.ids) if ids]
+        lengths = [len(self.ids[index]) for index in filled]
         rows = self.settings.rows
-        for numbers in token_batches(lengths, max(BATCH_TOKENS // rows, 1), max(BATCH_ROWS // rows, 1)):
-            batch = [places[number] for number in numbers]
-            longest = [self.longest(place) for place in batch]
-            written = self.written(batch, longest)
-            texts = iter(self._texts(batch, written))
-            for place, most, options in zip(batch, longest, written, strict=True):
-                found[place] = [self._judged(next(texts), option, most) for option in options]
-                self.stats.unfinished += not found[place][0].finished
-        return found
+        for batch in token_batches(lengths, max(BATCH_TOKENS // rows, 1), max(BATCH_ROWS // rows, 1)):
+            indices = [filled[position] for position in batch]
+            limits = [self.max_tokens(index) for index in indices]
+            hypotheses = self.hypotheses(indices, limits)
+            texts = iter(self._texts(indices, hypotheses))
+            for index, limit, options in zip(indices, limits, hypotheses, strict=True):
+                translations[index] = [self._translation(next(texts), option, limit) for option in options]
+                self.stats.unfinished += not translations[index][0].finished
+        return translations
 
-    def longest(self, place: int) -> int:
-        """The most tokens of this text's translation."""
-        return self.settings.max_length or LONGER * len(self.ids[place]) + MORE
+    def max_tokens(self, index: int) -> int:
+        """Of this text's translation."""
+        return self.settings.max_length or LENGTH_FACTOR * len(self.ids[index]) + LENGTH_MARGIN
 
-    def written(self, batch: list[int], longest: Sequence[int]) -> list[list[Hypothesis]]:
-        """What the model writes for some of the texts, best first."""
-        source = pack([self.ids[place] for place in batch], device=self.model.device)
-        manner = self.manner
-        rules = DecodingConstraints(self.config.end_id, manner.never, manner.forced_end, manner.renormalised)
-        request = Request(source, self.config.start_id, longest, rules)
+    def hypotheses(self, indices: list[int], limits: Sequence[int]) -> list[list[Hypothesis]]:
+        """What the model generates for some of the texts, best first."""
+        source = pack([self.ids[index] for index in indices], device=self.model.device)
+        config, defaults = self.model.config, self.defaults
+        rules = DecodingConstraints(config.end_id, defaults.forbidden, defaults.forced_end, defaults.renormalize)
+        request = Request(source, config.start_id, limits, rules)
         search, sampling = self.settings.search, self.settings.sampling
         if sampling is not None:
-            return [[one] for one in sample(self.model, request, sampling, [self.first + place for place in batch])]
+            return [[one] for one in sample(self.model, request, sampling, [self.first + index for index in indices])]
         if search.beams == 1:
             return [[one] for one in greedy(self.model, request)]
         return beam(self.model, request, search)
 
-    def _texts(self, batch: list[int], written: list[list[Hypothesis]]) -> list[str]:
+    def _texts(self, indices: list[int], hypotheses: list[list[Hypothesis]]) -> list[str]:
         """Of all options of all sentences, one after the other."""
-        flat = [(place, option.ids) for place, options in zip(batch, written, strict=True) for option in options]
+        flat = [(index, option.ids) for index, options in zip(indices, hypotheses, strict=True) for option in options]
         texts, unknown = [self.tokenizer.decode(ids) for _, ids in flat], self.tokenizer.unknown_id
         if not self.settings.copy_unknown:
-            self.stats.unspelled += sum(ids.count(unknown) for _, ids in flat)
-        else:
-            numbers = [number for number, (_, ids) in enumerate(flat) if unknown in ids]
-            given = [
-                UnknownSpan(self.texts[place], self.ids[place], ids) for place, ids in map(flat.__getitem__, numbers)
-            ]
-            for number, text in zip(numbers, copied(self.model, self.tokenizer, given), strict=True):
-                texts[number] = text
+            self.stats.unknown_target += sum(ids.count(unknown) for _, ids in flat)
+            return texts
+        positions = [position for position, (_, ids) in enumerate(flat) if unknown in ids]
+        spans = [
+            UnknownSpan(self.texts[index], self.ids[index], ids) for index, ids in map(flat.__getitem__, positions)
+        ]
+        for position, text in zip(positions, copy_unknown(self.model, self.tokenizer, spans), strict=True):
+            texts[position] = text
         return texts
 
-    def _judged(self, text: str, option: Hypothesis, longest: int) -> Translation:
-        """An end that was forced upon the last place is none."""
-        forced = self.manner.forced_end and len(option.ids) + 1 >= longest
+    def _translation(self, text: str, option: Hypothesis, limit: int) -> Translation:
+        """An end that was forced at the last position does not finish a text."""
+        forced = self.defaults.forced_end and len(option.ids) + 1 >= limit
         return Translation(text, option.score, option.log_probability, option.finished and not forced)

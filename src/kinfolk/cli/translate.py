@@ -219,7 +219,7 @@ def align(
     Example:
       kinfolk align --model english-french "the black cat" "le chat noir" --output cat.png
     """
-    from kinfolk.api.align import usual_layer
+    from kinfolk.api.align import alignment_layer
 
     alignment = options.open_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = alignment.matrix(layer, head)
@@ -231,7 +231,7 @@ def align(
     if json:
         print_json(alignment.only(layer, head).as_json())
     elif output is None:
-        shown = "" if alignment.layers == 1 else f"layer {layer or usual_layer(alignment.layers) + 1}"
+        shown = "" if alignment.layers == 1 else f"layer {layer or alignment_layer(alignment.layers) + 1}"
         rows = [(word, *row) for word, row in zip(alignment.target, matrix.tolist(), strict=True)]
         print_table((shown, *map(visible, alignment.source)), rows)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kinfolk.api.align import Alignment, align_written, words_of
+from kinfolk.api.align import Alignment, align_written, word_groups
 from kinfolk.api.align_picture import alignment_picture
 from kinfolk.api.loaded import load_translator
 from kinfolk.api.translator import Translator
@@ -46,7 +46,7 @@ def test_every_row_sums_to_one(pieces: bool, transformer: Translator) -> None:
 
 def test_a_word_has_the_weights_of_its_pieces(transformer: Translator) -> None:
     parts, words = (transformer.align("saltmoon star", "lunsel ast", pieces) for pieces in (True, False))
-    source, target = (words_of(text, offsets) for text, offsets in (
+    source, target = (word_groups(text, offsets) for text, offsets in (
         ("saltmoon star", parts.source_offsets), ("lunsel ast", parts.target_offsets)))  # fmt: skip
     assert len(parts.source) > len(words.source) == len(source)
     (first, last), (top, bottom) = source[0], target[0]
@@ -75,7 +75,7 @@ def test_layers_and_heads_are_counted_from_one(transformer: Translator, tmp_path
         with pytest.raises(InputError, match=told):
             found.matrix(layer, head)
     for ask in (found.matrix, found.only, partial(alignment_picture, found, tmp_path / "x.png")):
-        with pytest.raises(InputError, match="of which of the 3 layers"):
+        with pytest.raises(InputError, match="head=2"):
             ask(head=2)
     with pytest.raises(InputError, match=r"ends in \.png"):
         alignment_picture(found, tmp_path / "x.jpg")
@@ -110,7 +110,7 @@ def test_an_empty_source_is_refused_and_an_empty_target_is_its_end(transformer: 
 def test_words_end_at_blanks_marks_and_characters_of_scripts_without_blanks() -> None:
     text = "don't 日本x"
     offsets = [(0, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (9, 9)]
-    assert words_of(text, offsets) == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
+    assert word_groups(text, offsets) == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
 
 
 @pytest.mark.parametrize("wrong", [(["a"],), ("a", 5), (None,)], ids=str)
