@@ -61,7 +61,7 @@ def test_translations_are_those_of_the_reference(folder: Path) -> None:
     assert ours.translate(TEXTS) == theirs(folder)
     assert ours.translate(TEXTS, beam=1) == theirs(folder, num_beams=1)
     assert ours.translate(TEXTS, beam=5, length_penalty=0.2) == theirs(folder, num_beams=5, length_penalty=0.2)
-    several: Any = ours.translate(TEXTS, best=3)
+    several: Any = ours.translate(TEXTS, n_best=3)
     assert [option.text for options in several for option in options] == theirs(folder, num_return_sequences=3)
 
 
