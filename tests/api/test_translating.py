@@ -206,7 +206,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
     with pytest.raises(InputError, match="is an encoder; one that turns texts into texts"):
         load_translator(tiny_bert, device="cpu")
     with pytest.raises(TokenizerError, match="do not belong together"):
-        dataclasses.replace(model, tokenizer=untrained.tokenizer, model=untrained.model.__class__(
+        dataclasses.replace(model, tokenizer=untrained.tokenizer, model=untrained.model.__class__(untrained.family,
             dataclasses.replace(untrained.model.config, vocabulary_size=20, pad_id=1)))  # fmt: skip
 
 
