@@ -12,7 +12,7 @@ KinfolkError                  caught by the command line: one line on stderr, ex
 ├── MissingHeadError          the checkpoint does not carry the part that the verb needs
 └── TrainingError             a run that cannot go on: a loss that is not a number
 
-StopSignalError               no fault: SIGINT or SIGTERM ended a training run after a checkpoint
+StopSignalError               not an error: SIGINT or SIGTERM ended a training run after a checkpoint
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class TrainingError(KinfolkError):
 class StopSignalError(Exception):
     """SIGINT or SIGTERM asked for a stop; a checkpoint was written, and the same command goes on from it."""
 
-    def __init__(self, number: int):
-        self.number = number
-        super().__init__(f"stopped by {signal.Signals(number).name}; run the same command again to go on")
+    def __init__(self, signum: int):
+        self.signum = signum
+        super().__init__(f"stopped by {signal.Signals(signum).name}; run the same command again to resume")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -98,7 +98,7 @@ def shorten_list(names: Iterable[str], limit: int = 5) -> str:
 
 
 def type_name(value: object) -> str:
-    """What a value is, as a message says it: "a list", "an int", "bytes"."""
+    """The type of a value, with its article: "a list", "an int", "bytes"."""
     name = type(value).__name__
     if name.endswith("s"):
         return name
@@ -106,33 +106,33 @@ def type_name(value: object) -> str:
 
 
 def check_int(name: str, value: object, minimum: int = 1) -> int:
-    """`value` if it is a whole number of at minimum `minimum` (numpy's too), else an InputError."""
+    """`value` if it is an integer of at least `minimum` (NumPy's too), else an InputError."""
     try:
-        found = minimum - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        number = minimum - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        found = minimum - 1
-    if found < minimum:
+        number = minimum - 1
+    if number < minimum:
         raise InputError(f"{name}={str(value)[:60]} is not a whole number of {minimum} or more")
-    return found
+    return number
 
 
-def check_collection(given: object, expected: str) -> Iterable[Any]:
-    """`given` if it holds things one after the other, else an InputError: not a text, a table by name, or one thing."""
-    single = isinstance(given, str | bytes | Mapping) or getattr(given, "shape", None) == ()  # an array of numpy's
-    if single or not isinstance(given, Iterable):
-        raise InputError(f"expected {expected}, found {type_name(given)}")
-    if isinstance(given, set | frozenset):
-        raise InputError(f"expected {expected}, found {type_name(given)}, which has no order; give a list")
-    if hasattr(given, "columns"):  # going through a table of pandas gives the names of its columns
+def check_collection(values: object, expected: str) -> Iterable[Any]:
+    """`values` if it is an ordered collection, else an InputError: not a text, a mapping, a set or a DataFrame."""
+    single = isinstance(values, str | bytes | Mapping) or getattr(values, "shape", None) == ()  # a NumPy scalar
+    if single or not isinstance(values, Iterable):
+        raise InputError(f"expected {expected}, found {type_name(values)}")
+    if isinstance(values, set | frozenset):
+        raise InputError(f"expected {expected}, found {type_name(values)}, which has no order; give a list")
+    if hasattr(values, "columns"):  # iterating over a DataFrame gives the names of its columns
         raise InputError(f'expected {expected}, found a table; give one of its columns, as in table["text"]')
-    return given
+    return values
 
 
 def check_texts(texts: Iterable[object]) -> Iterator[str]:
-    """The texts, each looked at when it is asked for: an InputError for what is none, and for one instead of many."""
-    for number, text in enumerate(check_collection(texts, "a collection of texts")):
+    """The texts, each checked when it is reached: an InputError for anything else, and for one text instead of many."""
+    for index, text in enumerate(check_collection(texts, "a collection of texts")):
         if not isinstance(text, str):
-            raise InputError(f"text {number} is {type_name(text)}, expected a string")
+            raise InputError(f"text {index} is {type_name(text)}, expected a string")
         yield text
 
 
@@ -176,34 +176,34 @@ class RowErrors:
         self.count = 0
         self.messages: list[str] = []
 
-    def add(self, place: int | str, reason: str) -> None:
+    def add(self, line: int | str, reason: str) -> None:
         """Note a bad row, by its line or another name; reading ends here when nothing more would be allowed."""
         self.count += 1
         if len(self.messages) < MAX_MESSAGES:
-            self.messages.append(f"{self.location}:{place}: {reason}")
+            self.messages.append(f"{self.location}:{line}: {reason}")
         if self.count >= MAX_MESSAGES:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raise what was noted, if that is more than allowed."""
+        """Raise the messages, if there are more bad rows than allowed."""
         if self.count > (self.allowed or 0):
             more = f"; and {self.count - len(self.messages):,} more" if self.count > len(self.messages) else ""
             limit = "" if self.allowed is None else "; correct them, or allow more (--max-bad-rows)"
             raise DataError("; ".join(self.messages) + more + limit)
 
-    def stop(self, place: int | str, reason: str) -> NoReturn:
-        """Raise at once: after this fault no row can be judged."""
-        raise DataError("; ".join([*self.messages[: MAX_MESSAGES - 1], f"{self.location}:{place}: {reason}"]))
+    def stop(self, line: int | str, reason: str) -> NoReturn:
+        """Raise at once: after this error no row can be read."""
+        raise DataError("; ".join([*self.messages[: MAX_MESSAGES - 1], f"{self.location}:{line}: {reason}"]))
 
 
 def json_type(value: Any) -> str:
-    """What a value of a JSON file is, for a message."""
+    """The type of a JSON value, for a message."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return "a number" if type(value) in (int, float) else names.get(type(value), f"a {type(value).__name__}")
 
 
 def missing_column(column: str, present: Sequence[str]) -> str:
-    """A message: the column is missing, these are there."""
+    """The message about a missing column, with those that exist."""
     return (
         f'no column "{column}"; there are: {shorten_list(present, limit=12) or "none"}{did_you_mean(column, present)}'
     )

@@ -1,8 +1,8 @@
 """Reading files that are not trusted, and writing files that are never half there.
 
 Every write is: temporary file in the same folder, flush, fsync, rename, fsync of the folder. A reader therefore
-sees the old file or the new one, whatever happens in between. It stands beside errors.py because every
-room of the package reads or writes something.
+sees the old file or the new one, whatever happens in between. Every part of the package
+reads or writes something, so it lies beside errors.py.
 """
 
 from __future__ import annotations
@@ -79,49 +79,49 @@ def require_file(path: Path, what: str = "file") -> Path:
     return path
 
 
-def read_bytes(path: Path, most: int = LARGEST_JSON) -> bytes:
-    """The whole of a file of at most `most` bytes."""
+def read_bytes(path: Path, max_bytes: int = LARGEST_JSON) -> bytes:
+    """The whole of a file of at most `max_bytes` bytes."""
     require_file(path)
     with reading(path):
         size = path.stat().st_size
-        if size > most:
-            raise FolderError(f"{path}: {size:,} bytes is more than the {most:,} that such a file may have")
+        if size > max_bytes:
+            raise FolderError(f"{path}: {size:,} bytes, more than the {max_bytes:,} allowed for such a file")
         return path.read_bytes()
 
 
-def read_text(path: Path, most: int = LARGEST_JSON) -> str:
+def read_text(path: Path, max_bytes: int = LARGEST_JSON) -> str:
     """A UTF-8 file, its byte-order mark removed."""
     try:
-        return read_bytes(path, most).decode("utf-8-sig")
+        return read_bytes(path, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FolderError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
-def parse_json(text: str, where: str) -> Any:
-    """JSON without duplicate keys, NaN, infinities or bottomless nesting; a fault is a FolderError that says where."""
+def parse_json(text: str, location: str) -> Any:
+    """JSON without duplicate keys, NaN, infinities or deep nesting; else a FolderError that names the location."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        content = dict(pairs)
+        if len(content) != len(pairs):
             (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-            raise FolderError(f"{where}: the key {twice[:80]!r} stands there twice")
-        return found
+            raise FolderError(f"{location}: duplicate key {twice[:80]!r}")
+        return content
 
     def refuse(constant: str) -> Any:
-        raise FolderError(f"{where}: {constant} is not JSON")
+        raise FolderError(f"{location}: {constant} is not JSON")
 
     def finite(digits: str) -> float:
         number = float(digits)
         if math.isinf(number):
-            raise FolderError(f"{where}: the number {digits[:80]} is too large")
+            raise FolderError(f"{location}: the number {digits[:80]} is too large")
         return number
 
     try:
         return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
     except RecursionError:
-        raise FolderError(f"{where}: nested too deeply to be a real file") from None
+        raise FolderError(f"{location}: nested too deeply to be a real file") from None
     except ValueError as error:  # JSONDecodeError, and integers with too many digits
-        raise FolderError(f"{where}: not valid JSON ({error})") from None
+        raise FolderError(f"{location}: not valid JSON ({error})") from None
 
 
 def read_json(path: Path) -> Any:
@@ -131,30 +131,30 @@ def read_json(path: Path) -> Any:
 
 def read_object(path: Path) -> dict[str, Any]:
     """As `read_json`, and the file must hold an object."""
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise FolderError(f"{path}: expected a JSON object, found {type(found).__name__}")
-    return found
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise FolderError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    return content
 
 
 def sha256(path: Path) -> str:
-    """Hash of a file, read in pieces."""
+    """Hash of a file, read in chunks."""
     with reading(require_file(path)), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_not_same_file(source: str | Path, output: str | Path) -> None:
-    """What is written must not take the place of what is read."""
-    with contextlib.suppress(OSError):  # one of them is not there, or its name is too long: told where it is opened
+    """The output must not overwrite the input."""
+    with contextlib.suppress(OSError):  # one of them is not there, or its name is too long: reported where it is opened
         if Path(source).samefile(output):
             raise FolderError(f"{output} is the input itself; choose another name for the output")
 
 
 @contextlib.contextmanager
 def atomic_write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
-    """A binary stream whose content takes the place of `path` when the block ends well, and vanishes otherwise.
+    """A binary stream whose content replaces `path` when the block ends well, and vanishes otherwise.
 
-    `needs` is the number of bytes to come, where it is known: the message about a full disk tells it.
+    `needs` is the number of bytes to come, where it is known: for the message about a full disk.
     """
     with writing(path, needs):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +192,7 @@ def atomic_folder(path: Path, needs: int = 0) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused.
 
     `needs` is the number of bytes to come, where it is known: without room for them nothing is begun. Messages name the
-    files by the place that they were meant for.
+    files by their final path.
     """
     with writing(path, needs):
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
@@ -260,5 +260,5 @@ def writing(path: Path, needs: int = 0) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         amount = f"{needs:,} bytes are needed, " if needs else ""
-        advice = f"; {amount}the disk is full: free some space or choose another place" if full else ""
+        advice = f"; {amount}the disk is full: free some space or choose another disk" if full else ""
         raise FolderError(f"{path}: cannot be written ({error.strerror or error}){advice}") from None

@@ -16,8 +16,8 @@ import sys
 
 # mallopt's numbers for its parameters, from glibc's malloc.h
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
-KEPT = 2**30
-SPARE = 1.5  # times what a step needs may be held
+KEPT_BYTES = 2**30
+MAX_OVERHEAD = 1.5  # times what a step needs may be held
 KERNEL_CACHE_LIMITS = {
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     "LRU_CACHE_CAPACITY": "1",
@@ -37,7 +37,7 @@ def tune() -> None:
         with contextlib.suppress(OSError, AttributeError):
             library = ctypes.CDLL(None)
             library.mallopt(MMAP_MAX, 0)
-            library.mallopt(TRIM_THRESHOLD, KEPT)
+            library.mallopt(TRIM_THRESHOLD, KEPT_BYTES)
     import torch
 
     torch.set_flush_denormal(True)
@@ -64,20 +64,20 @@ class HeapTrimmer:
     """
 
     def __init__(self) -> None:
-        self._needed, self._fresh = 0, True
+        self._needed, self._trimmed = 0, True
 
     def step(self) -> None:
         """To be called after each step."""
-        held = resident_memory()
-        if self._fresh:
-            self._needed, self._fresh = max(self._needed, held), False
-        elif held > SPARE * self._needed:
+        resident = resident_memory()
+        if self._trimmed:
+            self._needed, self._trimmed = max(self._needed, resident), False
+        elif resident > MAX_OVERHEAD * self._needed:
             trim_memory()
-            self._fresh = True
+            self._trimmed = True
 
 
 def resident_memory() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not tell."""
+    """Bytes of this process that are in memory; 0 where the system does not say."""
     try:
         with open("/proc/self/statm", encoding="ascii") as stream:
             return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -127,7 +127,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     assert told[1] == f"{path}:2: expected an object, found a list"
     assert told[2].startswith(f"{path}:3: not valid JSON")
     assert told[3:5] == [f'{path}:4: no column "text"', "there are: txt"]
-    assert told[-1] == f"{path}:5: the key 'text' stands there twice"
+    assert told[-1] == f"{path}:5: duplicate key 'text'"
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def run(arguments: Sequence[str]) -> int:
             return USER_FAULT
         except StopSignalError as stop:
             log_line(f"kinfolk: {stop}")
-            return SIGNALLED + stop.number
+            return SIGNALLED + stop.signum
         except KeyboardInterrupt:
             return INTERRUPTED
         except BrokenPipeError:  # the reader of our output had enough

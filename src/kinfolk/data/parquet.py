@@ -1,4 +1,4 @@
-"""Rows of .parquet files, by pyarrow location it is installed. A row's number, from 1, takes the place of a line."""
+"""Rows of .parquet files, with pyarrow, an extra. A row is named by its number, from 1."""
 
 from __future__ import annotations
 

@@ -88,13 +88,13 @@ def to_iob2(tags: Sequence[str], scheme: str) -> tuple[str, ...]:
     if scheme in (PLAIN, "IOB2"):
         return tuple(tags)
     begins = {"IOB1": "B", "IOBES": "BS", "BILOU": "BU"}[scheme]
-    found: list[str] = []
+    converted: list[str] = []
     for before, tag in pairwise([OUTSIDE, *tags]):
         prefix, kind = split_tag(tag)
         first = prefix in begins or (scheme == "IOB1" and split_tag(before)[1] != kind)
         tail = tag[1:]  # "-PER", or nothing after a bare prefix
-        found.append(tag if prefix == OUTSIDE else f"{'B' if first else 'I'}{tail}")
-    return tuple(found)
+        converted.append(tag if prefix == OUTSIDE else f"{'B' if first else 'I'}{tail}")
+    return tuple(converted)
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
@@ -102,30 +102,30 @@ def entities(tags: Sequence[str]) -> list[Entity]:
 
     Tags need not follow a scheme: an I after O, or after another type, starts a span. L and U are read as E and S.
     """
-    found: list[Entity] = []
+    spans: list[Entity] = []
     start, kind, closed = -1, "", True
     for index, tag in enumerate([*tags, OUTSIDE]):
         prefix, own_type = split_tag(tag)
         prefix = IOBES_PREFIXES.get(prefix, prefix)
         if not closed and (prefix not in ("I", "E") or own_type != kind):
-            found.append((start, index, kind))
+            spans.append((start, index, kind))
             closed = True
         if prefix in ("B", "I", "E", "S") and closed:
             start, kind, closed = index, own_type, False
         if prefix in ("E", "S") and not closed:
-            found.append((start, index + 1, kind))
+            spans.append((start, index + 1, kind))
             closed = True
-    return found
+    return spans
 
 
 def repair_iob2(tags: Sequence[str]) -> list[str]:
     """The same spans with a B wherever one begins, which a model's predictions may lack."""
-    found: list[str] = []
+    repaired: list[str] = []
     for before, tag in pairwise([OUTSIDE, *tags]):
         prefix, kind = split_tag(tag)
         begins = prefix == "I" and split_tag(before)[1] != kind
-        found.append(f"B{tag[1:]}" if begins else tag)
-    return found
+        repaired.append(f"B{tag[1:]}" if begins else tag)
+    return repaired
 
 
 @lru_cache(maxsize=65536)  # a file has few pairs of neighbours, and many words
@@ -165,7 +165,7 @@ def read_conll(
     if blocks:
         _check_columns(path, columns, words, tags)
     picked = [words] if tags is None else [words, tags]
-    found: list[_RawSentence] = []
+    sentences: list[_RawSentence] = []
     for block in blocks:
         error = next(((line, why) for line, fields in block if (why := _row_error(fields, columns, picked))), None)
         if error:
@@ -173,14 +173,14 @@ def read_conll(
             continue
         lines = tuple(line for line, _ in block)
         sentence_tags = () if tags is None else tuple(fields[tags] for _, fields in block)
-        found.append(_RawSentence(tuple(fields[words] for _, fields in block), sentence_tags, None, lines))
-    sentences, scheme = _sentences(found, errors, tags is not None)
+        sentences.append(_RawSentence(tuple(fields[words] for _, fields in block), sentence_tags, None, lines))
+    examples, scheme = _to_examples(sentences, errors, tags is not None)
     description = (
         ""
         if tags is None
         else f"words in column {words % columns}, tags in column {tags % columns}{_converted(scheme)}"
     )
-    return read_result(sentences, errors, tags is not None, description)
+    return read_result(examples, errors, tags is not None, description)
 
 
 def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Sentence]:
@@ -192,7 +192,7 @@ def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[S
         counts = ", ".join(f"{name} {len(lines)}" for name, lines in zip(names, files, strict=True))
         raise DataError(f"{folder}: the files have different numbers of lines ({counts}), so lines cannot be matched")
     errors = RowErrors(str(folder / names[0]), max_bad_rows)
-    found: list[_RawSentence] = []
+    sentences: list[_RawSentence] = []
     for number, (text, tagging, label) in enumerate(zip(*files, strict=True), start=1):
         words, tags = split_words(text), split_words(tagging)
         if not all(map(is_utf8, (text, tagging, label))):
@@ -202,9 +202,9 @@ def read_slots(folder: str | Path, max_bad_rows: int | None = 0) -> ReadResult[S
         elif not label.strip():
             errors.add(number, "no label in the same line of the file label")
         else:
-            found.append(_RawSentence(words, tags, label.strip(), (number,) * len(words)))
-    sentences, scheme = _sentences(found, errors, tagged=True)
-    return read_result(sentences, errors, description=f"words of seq.in, tags of seq.out{_converted(scheme)}")
+            sentences.append(_RawSentence(words, tags, label.strip(), (number,) * len(words)))
+    examples, scheme = _to_examples(sentences, errors, tagged=True)
+    return read_result(examples, errors, description=f"words of seq.in, tags of seq.out{_converted(scheme)}")
 
 
 def _converted(scheme: str) -> str:
@@ -226,10 +226,10 @@ def _lines(path: Path) -> list[str]:
 def _blocks(path: Path) -> list[list[Row]]:
     """The lines of each sentence, in columns."""
     blocks: list[list[Row]] = [[]]
-    for number, line in raw_lines(path):
+    for line_number, line in raw_lines(path):
         fields = split_columns(line)
         if fields:
-            blocks[-1].append((number, fields))
+            blocks[-1].append((line_number, fields))
         elif blocks[-1]:
             blocks.append([])
     return blocks if blocks[-1] else blocks[:-1]
@@ -259,16 +259,16 @@ def _row_error(fields: list[str], columns: int, picked: Sequence[int]) -> str | 
     return None if all(fields[column] for column in picked) else "a word or tag is empty"
 
 
-def _sentences(found: list[_RawSentence], errors: RowErrors, tagged: bool) -> tuple[list[Sentence], str]:
+def _to_examples(sentences: list[_RawSentence], errors: RowErrors, tagged: bool) -> tuple[list[Sentence], str]:
     """Sentences with tags checked by the file's scheme and converted to IOB2; and that scheme."""
-    scheme = detect_scheme(sentence.tags for sentence in found)
-    sentences: list[Sentence] = []
-    for sentence in found:
+    scheme = detect_scheme(sentence.tags for sentence in sentences)
+    examples: list[Sentence] = []
+    for sentence in sentences:
         error = next(scheme_errors(sentence.tags, scheme), None) if tagged else None
         if error:
             errors.add(sentence.lines[error[0]], error[1])
             continue
         tags = to_iob2(sentence.tags, scheme) if tagged else None
         location = f"{errors.location}:{sentence.lines[0]}"
-        sentences.append(Sentence(sentence.words, tags, sentence.label, location))
-    return sentences, scheme
+        examples.append(Sentence(sentence.words, tags, sentence.label, location))
+    return examples, scheme

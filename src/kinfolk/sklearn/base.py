@@ -134,7 +134,7 @@ class TextLearner(TextEstimator):
                     report=False,
                 )
             except StopSignalError as stop:
-                signal.raise_signal(stop.number)  # the folder is gone, so there is nothing to resume
+                signal.raise_signal(stop.signum)  # the folder is gone, so there is nothing to resume
                 raise
             self.encoder_ = dataclasses.replace(load_encoder(result.folder, self.device), name=str(self.model))
         self.validation_metrics_ = dict(result.metrics)

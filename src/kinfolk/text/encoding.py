@@ -102,7 +102,7 @@ class Encoding:
     def offsets(self) -> list[Offset]:
         """Characters (start, end) of each token in its own text; (0, 0) for added special tokens.
 
-        A token that is only blanks has an empty range. Two tokens may share a character when the vocabulary splits
+        A token that is only spaces has an empty range. Two tokens may share a character when the vocabulary splits
         its bytes or its decomposition.
         """
         if self._offsets is None:
@@ -116,7 +116,7 @@ class Encoding:
 
 
 def clean_offsets(offsets: list[Offset], sequences: list[int | None], texts: tuple[str, ...]) -> list[Offset]:
-    """Offsets without blanks at their ends that never go back, and that tile each word.
+    """Offsets without spaces at their ends that never go back, and that tile each word.
 
     Characters that the normaliser dropped or melted into their neighbour (accents, joiners, control characters) belong
     to the token before them in the same word.

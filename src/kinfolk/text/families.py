@@ -1,6 +1,6 @@
 """What each family of models expects of its tokenizer when only vocabulary files are there (no tokenizer.json).
 
-A recipe names the special tokens by role, the layout around texts, and how words are found. The published
+A recipe names the special tokens by role, the layout around texts, and how text is split into words. The published
 tokenizer.json of each family says the same.
 """
 
@@ -36,7 +36,7 @@ XLNET_ROLES = {
     "eos": "</s>",
 }
 
-# places of special tokens by role, A and B for the texts; the number is the segment
+# templates: special tokens by role, A and B for the texts; the number is the segment
 BERT_LAYOUT = ("cls:0 A:0 sep:0", "cls:0 A:0 sep:0 B:1 sep:1")
 XLNET_LAYOUT = ("A:0 sep:0 cls:2", "A:0 sep:0 B:1 sep:1 cls:2")
 PLAIN_LAYOUT = ("A:0", "A:0 B:1")
@@ -107,8 +107,8 @@ def recipe_for(family: str | None, guess: str) -> Recipe:
 def special_entries(tokens: dict[str, int], roles: dict[str, str], strip_left: bool) -> list[dict[str, Any]]:
     """The entries of `added_tokens` for the roles' tokens that the vocabulary has.
 
-    With `strip_left` the mask takes the blank before it, as RoBERTa's published tokenizer has it: "a <mask>" must not
-    leave a piece that is only a blank.
+    With `strip_left` the mask takes the space before it, as RoBERTa's published tokenizer has it: "a <mask>" must not
+    leave a token that is only a space.
     """
     present = sorted({token for token in roles.values() if token in tokens}, key=lambda token: tokens[token])
     return [
@@ -118,7 +118,7 @@ def special_entries(tokens: dict[str, int], roles: dict[str, str], strip_left: b
 
 
 def added_token(id: int, token: str, special: bool, lstrip: bool = False) -> dict[str, Any]:
-    """One entry of `added_tokens`: found in the text before anything else is done to it."""
+    """One entry of `added_tokens`: matched in the text before anything else is done to it."""
     flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": special}
     return {"id": id, "content": token, **flags}
 
@@ -148,7 +148,7 @@ def _steps(template: str, roles: dict[str, str], used: set[str]) -> list[dict[st
 
 WITH_SEGMENTS = ["input_ids", "token_type_ids", "attention_mask"]
 WITHOUT_SEGMENTS = ["input_ids", "attention_mask"]
-BLANK = "▁"
+SPACE = "▁"
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def flag(settings: dict[str, Any], name: str, default: bool) -> bool:
 
 
 def bert_parts(lowercase: bool, settings: dict[str, Any]) -> dict[str, Any]:
-    """BERT's pre-tokenization: clean, lower-case, then split at blanks, punctuation and Chinese characters."""
+    """BERT's pre-tokenization: clean, lower-case, then split at spaces, punctuation and Chinese characters."""
     normalizer = {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -202,14 +202,14 @@ def byte_level_parts(prefix: bool) -> dict[str, Any]:
 
 
 def metaspace_parts(steps: list[dict[str, Any]], prepend: bool = True, squeeze: bool = True) -> dict[str, Any]:
-    """sentencepiece's pre-tokenization: normalising steps, then blanks become part of the pieces."""
+    """sentencepiece's pre-tokenization: normalization, then spaces become part of the tokens."""
     scheme = "always" if prepend else "never"
-    blank = {"type": "Metaspace", "replacement": BLANK, "prepend_scheme": scheme, "split": True}
-    split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, blank]}
+    metaspace = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": scheme, "split": True}
+    split = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
     return {
         "normalizer": {"type": "Sequence", "normalizers": steps} if steps else None,
-        "pre_tokenizer": split if squeeze else blank,
-        "decoder": blank,
+        "pre_tokenizer": split if squeeze else metaspace,
+        "decoder": metaspace,
     }
 
 
@@ -280,7 +280,7 @@ def spiece_parts(model_file: SentencePieceModel, recipe: Recipe, settings: dict[
 
 
 def spiece_entries(model_file: SentencePieceModel) -> list[dict[str, Any]]:
-    """Control and user-defined pieces, which are found in a text before anything else."""
+    """Control and user-defined pieces, which are matched in a text before anything else."""
     return [
         added_token(id, piece.text, special=piece.kind == CONTROL)
         for id, piece in enumerate(model_file.pieces)

@@ -182,6 +182,6 @@ def _sentencepiece(
 def _added_tokens(settings: dict[str, Any], tokens: dict[str, int], location: str) -> list[dict[str, Any]]:
     """Tokens of added_tokens.json; those that are new must follow the vocabulary without a hole."""
     added = settings.get("added_tokens", {})
-    if not all(isinstance(number, int) and not isinstance(number, bool) and token for token, number in added.items()):
+    if not all(isinstance(id, int) and not isinstance(id, bool) and token for token, id in added.items()):
         raise TokenizerError(f"{location}: the added_tokens.json beside it is not a list of token -> id")
-    return [added_token(number, token, special=False) for token, number in added.items()]
+    return [added_token(id, token, special=False) for token, id in added.items()]

@@ -3,7 +3,7 @@
 Long words are cut, so that time and memory stay linear.
 
 A run of more than `LONGEST_RUN` characters without a space is no word. It is cut into runs of that length, each encoded
-as if it stood alone: up to a few tokens at every cut differ from what the library would give, and the cut parts count
+by itself: up to a few tokens at every cut differ from what the library would give, and the cut parts count
 as words of their own. No character is lost and offsets are those of the uncut text.
 
 A workaround for a bug of the library: control characters that shift offsets.
@@ -49,7 +49,7 @@ TextMap = Callable[[str], str]
 
 
 def mask_controls(document: dict[str, Any]) -> TextMap | None:
-    """What to do to each text before the library reads it, for tokenizers that have the fault; None for others."""
+    """What to do to each text before the library reads it, for tokenizers that have the bug; None for others."""
     normalizer, splitter = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
     names = [step["type"] for step in normalizer.get("normalizers", [normalizer]) if "type" in step]
     first = splitter.get("pretokenizers", [splitter])[:1]

@@ -1,23 +1,8 @@
-"""Reads sentencepiece's model file: its pieces with scores and kinds, and how it normalises text.
+"""Reads and writes sentencepiece's model file: its pieces with scores and kinds, and how it normalizes text.
 
-The file is a protocol-buffer message, a list of check_vocabulary fields. The few we need are read here directly: the
-sentencepiece package does not show the normalisation table, its message classes need a further package, and its C++
+The file is a protocol-buffer message, a list of numbered fields. The few we need are read here directly: the
+sentencepiece package does not show the normalization table, its message classes need another package, and its C++
 reader is not made for damaged files. Field numbers are those of sentencepiece_model.proto.
-
-Writes sentencepiece's model file: a model that was read and vetted, or a vocabulary that was learned here.
-
-sentencepiece knows no merges: a piece may be made of any two others, and the one with the better score wins. BPE merges
-in the order in which it learned them, so a piece's score is its rank. Where a piece can be made in several ways the two
-might part; in thousands of sentences of Multi30k they do nowhere (tests/text/test_marian_writing.py). The rules for
-letters differ in the zero-width joiner, the full-width tilde and some recent letters, and unknown letters beside an
-unknown mark are one unknown piece with it. A unigram model is what sentencepiece itself has learned.
-
-Vets sentencepiece's normalisation table: a double-array trie over UTF-8 bytes and the strings it points to.
-
-The library that walks the trie does not check its indices, so a damaged table would stop the program. A walk goes from
-unit i to (i xor its offset) xor the next byte; it stays inside when the whole block of 256 units that a unit points to
-does. A leaf's value is where the replacement starts in the list of strings.
-Layout: 4 bytes length of the trie in bytes, the trie (little-endian 32-bit units), strings that end in NUL.
 """
 
 from __future__ import annotations
@@ -57,7 +42,7 @@ class SentencePieceModel:
     adds_space: bool
     removes_spaces: bool
     byte_fallback: bool
-    space_after: bool = False  # a word's blank is at its end
+    space_after: bool = False  # a word owns the space after it, not before
     escapes_spaces: bool = True  # as ▁
 
 
@@ -78,16 +63,16 @@ def _model(content: bytes, location: str) -> SentencePieceModel:
     pieces: list[Piece] = []
     trainer: dict[int, int | bytes] = {}
     normalizer: dict[int, int | bytes] = {}
-    for number, value in parse_fields(content):
-        if number == 1:
+    for field, value in parse_fields(content):
+        if field == 1:
             pieces.append(_piece(_message(value)))
-        elif number == 2:
+        elif field == 2:
             trainer = dict(parse_fields(_message(value)))
-        elif number == 3:
+        elif field == 3:
             normalizer = dict(parse_fields(_message(value)))
     if not 0 < len(pieces) <= MAX_TOKENS:
         raise TokenizerError(f"{location}: not a sentencepiece model (no pieces)")
-    unknown = [number for number, piece in enumerate(pieces) if piece.kind == UNKNOWN]
+    unknown = [id for id, piece in enumerate(pieces) if piece.kind == UNKNOWN]
     kind = _integer(trainer.get(3, UNIGRAM))
     if kind not in (UNIGRAM, BPE) or len(unknown) != 1:
         raise TokenizerError(f"{location}: only unigram and BPE models with one unknown piece can be read")
@@ -119,10 +104,10 @@ def parse_fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
     position = 0
     while position < len(content):
         tag, position = _varint(content, position)
-        number, wire = tag >> 3, tag & 7
+        field, wire = tag >> 3, tag & 7
         if wire == 0:
             value, position = _varint(content, position)
-            yield number, value
+            yield field, value
             continue
         if wire == 2:
             size, position = _varint(content, position)
@@ -130,9 +115,9 @@ def parse_fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
             size = 8 if wire == 1 else 4
         else:
             raise ValueError("unknown wire type")
-        if position + size > len(content) or number == 0:
+        if position + size > len(content) or field == 0:
             raise ValueError("field runs past the end")
-        yield number, content[position : position + size]
+        yield field, content[position : position + size]
         position += size
 
 

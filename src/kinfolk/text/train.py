@@ -1,10 +1,10 @@
 """Trains a tokenizer on a corpus: WordPiece, BPE, byte-level BPE, Unigram or whole words.
 
 wordpiece   BERT's: words, then pieces; pieces inside a word begin with ##
-bpe         pieces merged by frequency; a piece that begins a word starts with ▁, punctuation marks stand alone
+bpe         pieces merged by frequency; a piece that begins a word starts with ▁, punctuation marks are isolated
 byte_bpe    RoBERTa's: the same over bytes, so that nothing is ever unknown; words start with Ġ
 unigram     ALBERT's and XLNet's: pieces with probabilities, the likeliest split wins; words start with ▁
-words       whatever stands between spaces, the commonest first: for corpora that are split already, like Penn Treebank
+words       whatever is between spaces, the commonest first: for corpora that are split already, like Penn Treebank
 
 The same corpus gives the same vocabulary, in every process. That is why Unigram is trained by sentencepiece (the
 trainer of the tokenizers library sums in an order that changes from run to run), and why WordPiece takes two passes:
@@ -33,11 +33,9 @@ from kinfolk.text.preprocessing import split_long_words
 from kinfolk.text.sentencepiece import parse_spiece
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
-DEFAULT_KIND, DEFAULT_SIZE = "bpe", 8_000  # of commands that learn a vocabulary on the way
+DEFAULT_KIND, DEFAULT_SIZE = "bpe", 8_000  # of commands that train a tokenizer as their first step
 KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "words")
-LONGEST_RUN = (
-    100  # characters without a blank; longer ones are cut: no piece should be that long, and merging walks words
-)
+LONGEST_RUN = 100  # characters without a space; longer runs are cut, as no token should be that long
 IN_ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask")  # gives both families their published order
 SUPPORTED = re.compile(r"<= (\d+)\.")  # how sentencepiece says that a corpus supports fewer pieces
 REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that characters alone need more
@@ -51,9 +49,9 @@ def train_tokenizer(
     special_tokens: dict[str, str] | None = None,
     at_most: bool = False,
 ) -> Tokenizer:
-    """A tokenizer with exactly `vocabulary_size` ids, trained from texts; `at_most` so many, if they support no more.
+    """A tokenizer with exactly `vocabulary_size` ids; with `at_most` fewer, if the texts support no more.
 
-    `lowercase` is on unless said otherwise, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
+    `lowercase` is on by default, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
     mask, bos, eos) to tokens; BERT's are used by deerror, for byte_bpe RoBERTa's. They get the first ids.
     """
     check_choice("kind", kind, KINDS)
@@ -160,7 +158,7 @@ def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
     if kind == "byte_bpe":
         return {**families.byte_level_parts(prefix=False), "normalizer": lower[0] if lower else None}
     parts = families.metaspace_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
-    # "street." and "street" must share a piece: marks stand alone, as in vocabularies that sentencepiece trains.
+    # "street." and "street" must share a piece: marks are isolated, as in vocabularies that sentencepiece trains.
     parts["pre_tokenizer"]["pretokenizers"].append({"type": "Punctuation", "behavior": "Isolated"})
     return parts
 
@@ -169,7 +167,7 @@ def _merged(
     kind: str, corpus: _Corpus, size: int, parts: dict[str, Any], names: list[str], roles: dict[str, str]
 ) -> dict[str, Any]:
     """A model of merged pieces, trained by the tokenizers library."""
-    empty = {name: number for number, name in enumerate(names)}
+    empty = {name: id for id, name in enumerate(names)}
     model = families.bpe_model(empty, [], None if kind == "byte_bpe" else roles["unk"], fuse=kind == "bpe")
     model = families.wordpiece_model(empty, roles["unk"]) if kind == "wordpiece" else model
     library = tokenizers.Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **parts, "model": model}))
@@ -205,7 +203,7 @@ def _words(
     if corpus.error:
         raise corpus.error
     ordered = sorted(counts.keys() - set(names), key=lambda word: (-counts[word], word))
-    tokens = {word: number for number, word in enumerate([*names, *ordered[: size - len(names)]])}
+    tokens = {word: id for id, word in enumerate([*names, *ordered[: size - len(names)]])}
     normalizer = {"type": "Lowercase"} if lowercase else None
     parts = {"normalizer": normalizer, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None}
     return {"type": "WordLevel", "vocab": tokens, "unk_token": unknown}, parts
@@ -253,4 +251,4 @@ def _unigram_error(message: str, size: int, texts: int) -> InputError:
             _check_size(int(required[2]), size, texts)
     except InputError as error:
         return error
-    return InputError(f"the corpus ({texts} texts) holds nothing to learn from")
+    return InputError(f"the corpus ({texts} texts) holds nothing to train on")
