@@ -42,7 +42,7 @@ def test_a_cell_shows_the_word_itself(word: str) -> None:
 
 def test_what_no_screen_shows_is_replaced_and_lines_are_joined() -> None:
     assert plain("a\nb\tc  d\u2028e\0\udcff") == "a b c d e��"
-    assert plain("x" * 100, most=5) == "xxxx…"
+    assert plain("x" * 100, limit=5) == "xxxx…"
     assert escaped("\n") == ""
     table(("a",), [("\udcff",)]).encode()
 

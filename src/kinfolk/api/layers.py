@@ -1,9 +1,9 @@
-"""Which layers' vectors to take, and how to put them together.
+"""Which layers' vectors to take, and how to combine them.
 
 first            the embedding output (layer 0)          sum_last_4      sum of the last four layers
-last             the top layer                           concat_last_4   the last four side by side
+last             the top layer                           concat_last_4   the last four concatenated
 second_to_last   the layer below it                      sum_all         sum of layers 1 … L
-[0, 6, 12]       any layers, side by side
+[0, 6, 12]       any layers, concatenated
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ NAMES = ("first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_
 
 @dataclass(frozen=True)
 class LayerChoice:
-    """Layers of a model by number, summed or side by side."""
+    """Layers of a model, 0 the embedding output, summed or concatenated."""
 
     numbers: tuple[int, ...]
     summed: bool = False
@@ -41,36 +40,27 @@ class LayerChoice:
 
     def combine(self, layers: Sequence[Tensor]) -> Tensor:
         """`layers[i]` is layer i, (tokens, width) each -> (tokens, width x width_factor)."""
-        wanted = [layers[number] for number in self.numbers]
+        wanted = [layers[index] for index in self.numbers]
         if len(wanted) == 1:
             return wanted[0]
         return torch.stack(wanted).sum(0) if self.summed else torch.cat(wanted, dim=-1)
 
 
 def choose_layers(wanted: str | int | Sequence[int] | np.ndarray, layers: int) -> LayerChoice:
-    """The choice that a user means, for a model with so many layers.
+    """The layers that a name or indices mean in a model with `layers` layers.
 
     >>> choose_layers("sum_last_4", layers=12)
     LayerChoice(numbers=(9, 10, 11, 12), summed=True)
     """
     if isinstance(wanted, str):
         return _named(check_choice("layers", wanted, NAMES), layers)
-    numbers = _numbers(wanted)
-    if not numbers or not all(0 <= number <= layers for number in numbers):
-        raise InputError(f"layers={wanted!r}: this model has layers 0 (embedding output) to {layers}")
-    return LayerChoice(tuple(numbers))
-
-
-def _numbers(wanted: Any) -> list[int]:
-    """Whole numbers of any kind, numpy's too, alone or in a row; none where something else was given."""
-    plain = wanted.tolist() if isinstance(wanted, np.ndarray) else wanted
-    given = list(plain) if isinstance(plain, list | tuple | range) else [plain]
-    if any(isinstance(number, bool) for number in given):
-        return []
     try:
-        return [operator.index(number) for number in given]
+        indices = [operator.index(index) for index in np.atleast_1d(np.asarray(wanted, dtype=object)).tolist()]
     except TypeError:
-        return []
+        indices = []
+    if not indices or not all(0 <= index <= layers for index in indices):
+        raise InputError(f"layers={wanted!r}: this model has layers 0 (embedding output) to {layers}")
+    return LayerChoice(tuple(indices))
 
 
 def _named(name: str, layers: int) -> LayerChoice:

@@ -1,36 +1,36 @@
-"""Pieces of Markdown whose words come from users: whatever a label or a text holds, it stays in its cell."""
+"""Markdown with texts from users, escaped: whatever a label or a text holds, it stays in its cell."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-LONGEST_CELL = 80
+MAX_CELL = 80
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$&#@])")
 
 
-def plain(text: str, most: int = LONGEST_CELL) -> str:
-    """One line of at most so many characters, without what no file or screen can show."""
+def plain(text: str, limit: int = MAX_CELL) -> str:
+    """One line of at most `limit` characters, without unprintable ones."""
     line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 
-def escaped(text: str, most: int = LONGEST_CELL) -> str:
-    """As `plain`, with nothing in it that Markdown would act on."""
-    return SPECIAL.sub(r"\\\1", plain(text, most))
+def escaped(text: str, limit: int = MAX_CELL) -> str:
+    """As `plain`, with Markdown's special characters escaped."""
+    return SPECIAL.sub(r"\\\1", plain(text, limit))
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]], most: int = LONGEST_CELL) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], limit: int = MAX_CELL) -> str:
     """A table; texts are escaped and cut, fractions have four digits, whole numbers thousands apart."""
-    cells = [[_cell(value, most) for value in row] for row in (header, *rows)]
+    cells = [[_cell(value, limit) for value in row] for row in (header, *rows)]
     lines = [cells[0], ["---"] * len(header), *cells[1:]]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(value: object, most: int) -> str:
+def _cell(value: object, limit: int) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) else escaped(str(value), most)
+    return f"{value:,}" if isinstance(value, int) else escaped(str(value), limit)
 
 
 def page(title: str, sections: Mapping[str, str]) -> str:

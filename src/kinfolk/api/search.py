@@ -1,12 +1,12 @@
-"""Search by meaning: an index folder of texts and their vectors, and the nearest texts to a query.
+"""Semantic search: an index folder of texts and their vectors, and the nearest texts to a query.
 
-vectors.npy   one vector of unit length a row, float32; mapped into memory, not read
-rows.jsonl    one object a row: the text, and the other columns of its row
-starts.npy    where each row of rows.jsonl starts (and, last, where the file ends)
+vectors.npy   one vector of unit length per row, float32; memory-mapped
+rows.jsonl    one object per row: the text, and the other columns of its row
+starts.npy    the byte at which each row of rows.jsonl starts (and, last, the size of the file)
 index.json    format, number of rows, width, the model and the settings that made the vectors
 
 The score is the cosine of the two vectors. Rows are compared block by block, so memory stays the same however many
-there are. A row without words has a vector of zeros, and is never found.
+there are. A blank row has a vector of zeros, and is never returned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kinfolk.api.embed_file import write_vectors
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.formats import TEXT_COLUMN, json_line
 from kinfolk.data.npy import NpyWriter, open_npy, zero_rows
-from kinfolk.errors import FolderError, InputError, check_collection, check_int, type_name
+from kinfolk.errors import FolderError, InputError, check_collection, check_int
 from kinfolk.files import (
     atomic_folder,
     atomic_write,
@@ -50,7 +50,7 @@ Row = str | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Hit:
-    """A row that answers a query. `row` counts from 0, as vectors.npy does."""
+    """A row near a query. `row` counts from 0, as in vectors.npy."""
 
     score: float
     row: int
@@ -93,13 +93,13 @@ def build_index(
 
 
 def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWriter, blank: list[int]) -> Iterator[str]:
-    """The texts of the rows, each written down on its way to the model; `blank` receives the rows without words."""
-    for number, row in enumerate(rows):
+    """The texts of the rows, each stored on its way to the model; `blank` receives the indices of blank rows."""
+    for index, row in enumerate(rows):
         text = row if isinstance(row, str) else row.get(column) if isinstance(row, Mapping) else None
         if not isinstance(text, str):
-            raise InputError(f"row {number} has no text: expected a string, or a mapping with one at {column!r}")
+            raise InputError(f"row {index} has no text: expected a string, or a mapping with one at {column!r}")
         if not text.strip():
-            blank.append(number)
+            blank.append(index)
         others = {} if isinstance(row, str) else {name: value for name, value in row.items() if name != column}
         starts.append(np.array([stream.tell()]))
         line = json_line({"text": text, "columns": others})
@@ -110,9 +110,9 @@ def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWrite
 
 
 def identity(encoder: Encoder) -> str:
-    """Hash of weights and tokenizer, which tells one model from another whatever its folder is called.
+    """Hash of weights and tokenizer, which identifies a model whatever its folder is called.
 
-    It is computed once for a loaded model: hashing the weights takes longer than a search.
+    It is computed once per loaded model: hashing the weights takes longer than a search.
     """
     if encoder.model not in _IDENTITIES:
         tokenizer = hashlib.sha256(encoder.tokenizer.to_json().encode("utf-8", "surrogatepass")).hexdigest()
@@ -125,12 +125,12 @@ _IDENTITIES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
 
 
 def _plain(settings: EmbedSettings) -> dict[str, Any]:
-    """Settings as JSON gives them back."""
-    found: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
-    return found
+    """Settings after a round trip through JSON."""
+    content: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    return content
 
 
-# What an index of an earlier version does not say of its vectors.
+# Settings that an index of an earlier version may lack.
 _DEFAULTS = {
     item.name: item.default for item in dataclasses.fields(EmbedSettings) if item.default is not dataclasses.MISSING
 }
@@ -149,7 +149,7 @@ class Index:
 
     @classmethod
     def open(cls, folder: str | Path) -> Index:
-        """Check the folder's form; damage to a single row shows when the row is read."""
+        """Check the files' sizes; damage to a single row is found when the row is read."""
         path = inside(Path(folder), "index.json")
         if not path.exists():
             raise FolderError(f"{path}: no such file; make the index with `kinfolk search --build` or build_index")
@@ -164,7 +164,7 @@ class Index:
         rows = require_file(inside(Path(folder), "rows.jsonl"))
         if rows.stat().st_size != int(starts[-1]):
             raise FolderError(
-                f"{rows}: {rows.stat().st_size:,} bytes, the index knows {int(starts[-1]):,}; build it anew"
+                f"{rows}: {rows.stat().st_size:,} bytes, the index says {int(starts[-1]):,}; rebuild the index"
             )
         name, digest = str(model.get("name")), str(model.get("sha256"))
         settings = content.get("settings")
@@ -176,8 +176,8 @@ class Index:
     def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
         """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
         check_int("top", top)
-        if not isinstance(query, str) or not query.strip():
-            raise InputError(f"the query is {'empty' if isinstance(query, str) else type_name(query)}: give a text")
+        if not query.strip():
+            raise InputError("the query is empty: give a text")
         settings = encoder.embed_settings(normalize=True)
         self._check_model(encoder, settings)
         (vectors,) = encoder.embed_stream([query], settings)
@@ -186,27 +186,27 @@ class Index:
         return [Hit(float(score), int(row), *self._read(int(row))) for row, score in zip(rows, scores, strict=True)]
 
     def _check_model(self, encoder: Encoder, settings: EmbedSettings) -> None:
-        found = identity(encoder)
-        if found != self.model_sha256:
+        digest = identity(encoder)
+        if digest != self.model_sha256:
             raise InputError(
                 f'{self.folder} was built with the model "{self.model_name}" ({self.model_sha256[:12]}), not with '
-                f'"{encoder.name}" ({found[:12]}): their vectors cannot be compared; use that model or build anew'
+                f'"{encoder.name}" ({digest[:12]}): their vectors cannot be compared; use that model or rebuild it'
             )
         if _plain(settings) != _DEFAULTS | self.settings:
-            raise InputError(f"{self.folder} was built with other settings of this model; build the index anew")
+            raise InputError(f"{self.folder} was built with other settings of this model; rebuild the index")
 
     def _nearest(self, query: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-        """Row numbers and scores of the best rows."""
+        """Indices and scores of the best rows."""
         rows, scores = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         block = max(1, BLOCK_BYTES // (4 * self.vectors.shape[1]))
         for start in range(0, len(self), block):
-            fresh = self.vectors[start : start + block] @ query
-            if not np.isfinite(fresh).all():
-                raise FolderError(f"{self.folder}/vectors.npy holds NaN or infinite numbers; build the index anew")
-            worded = np.flatnonzero(fresh)
-            scores = np.concatenate([scores, fresh[worded]])
-            rows = np.concatenate([rows, start + worded])
-            if len(scores) > top:  # all that reach the last place, so that the row number settles ties
+            cosines = self.vectors[start : start + block] @ query
+            if not np.isfinite(cosines).all():
+                raise FolderError(f"{self.folder}/vectors.npy holds NaN or infinite numbers; rebuild the index")
+            nonzero = np.flatnonzero(cosines)
+            scores = np.concatenate([scores, cosines[nonzero]])
+            rows = np.concatenate([rows, start + nonzero])
+            if len(scores) > top:  # all that reach the last rank, so that the order of rows breaks ties
                 best = scores >= np.partition(scores, -top)[-top]
                 rows, scores = rows[best], scores[best]
             order = np.lexsort((rows, -scores))[:top]
@@ -217,14 +217,14 @@ class Index:
         """Text and other columns of a row."""
         start, end = int(self.starts[row]), int(self.starts[row + 1])
         path = self.folder / "rows.jsonl"
-        where = f"{path}, row {row}"
+        location = f"{path}, row {row}"
         if not 0 <= start < end <= int(self.starts[-1]):
-            raise FolderError(f"{where}: starts.npy points outside the file; build the index anew")
+            raise FolderError(f"{location}: starts.npy points outside the file; rebuild the index")
         with reading(path), path.open("rb") as stream:
             stream.seek(start)
             line = stream.read(end - start)
-        found = parse_json(line.decode("utf-8", "replace"), where)
-        if not isinstance(found, dict) or not isinstance(found.get("text"), str):
-            raise FolderError(f"{where}: no text there; build the index anew")
-        columns = found.get("columns")
-        return found["text"], columns if isinstance(columns, dict) else {}
+        content = parse_json(line.decode("utf-8", "replace"), location)
+        if not isinstance(content, dict) or not isinstance(content.get("text"), str):
+            raise FolderError(f"{location}: no text there; rebuild the index")
+        columns = content.get("columns")
+        return content["text"], columns if isinstance(columns, dict) else {}
