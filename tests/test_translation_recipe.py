@@ -163,8 +163,8 @@ def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, mon
 
     told: dict[str, Any] = {}
 
-    def caught(output: Path, *files: Any, **named: Any) -> None:
-        told.update(named, output=output, files=files)
+    def caught(**named: Any) -> None:
+        told.update(named)
         raise InputError("enough")
 
     monkeypatch.setattr(job, "train_translator", caught)
@@ -176,7 +176,8 @@ def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, mon
         others = job.USUAL | {"size": "small", "joint": None, "vocabulary_kind": None, "seed": 0, "minutes": None}
         hf_defaults = {key: value for key, value in others.items() if key in told and key not in wanted}
         assert {key: told[key] for key in hf_defaults} == hf_defaults
-        assert [str(path).rpartition("/")[2] for path in told["files"] if isinstance(path, Path)] == (
+        files = [told[key] for key in ("pairs", "source", "target", "dev")]
+        assert [path.name for path in files if isinstance(path, Path)] == (
             ["train.tsv", "dev.tsv"] if asked.corpus.tatoeba else ["train.en", f"train.{asked.corpus.language}"]
         )
 
