@@ -1,6 +1,6 @@
 """What each family of models expects of its tokenizer when only vocabulary files are there (no tokenizer.json).
 
-A recipe names the special tokens by role, the layout around texts, and how text is split into words. The published
+A recipe names the special tokens by role, the templates around texts, and how text is split into words. The published
 tokenizer.json of each family says the same.
 """
 
@@ -16,30 +16,14 @@ from kinfolk.text.sentencepiece import BPE, CONTROL, USER_DEFINED, SentencePiece
 ROLES = ("cls", "sep", "pad", "unk", "mask", "bos", "eos")
 
 BERT_ROLES = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "unk": "[UNK]", "mask": "[MASK]"}
-FAIRSEQ_ROLES = {
-    "cls": "<s>",
-    "sep": "</s>",
-    "pad": "<pad>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-    "bos": "<s>",
-    "eos": "</s>",
-}
+FAIRSEQ_ROLES = dict(zip(ROLES, ("<s>", "</s>", "<pad>", "<unk>", "<mask>", "<s>", "</s>"), strict=True))
 ALBERT_ROLES = {**BERT_ROLES, "pad": "<pad>", "unk": "<unk>", "bos": "[CLS]", "eos": "[SEP]"}
-XLNET_ROLES = {
-    "cls": "<cls>",
-    "sep": "<sep>",
-    "pad": "<pad>",
-    "unk": "<unk>",
-    "mask": "<mask>",
-    "bos": "<s>",
-    "eos": "</s>",
-}
+XLNET_ROLES = dict(zip(ROLES, ("<cls>", "<sep>", "<pad>", "<unk>", "<mask>", "<s>", "</s>"), strict=True))
 
 # templates: special tokens by role, A and B for the texts; the number is the segment
-BERT_LAYOUT = ("cls:0 A:0 sep:0", "cls:0 A:0 sep:0 B:1 sep:1")
-XLNET_LAYOUT = ("A:0 sep:0 cls:2", "A:0 sep:0 B:1 sep:1 cls:2")
-PLAIN_LAYOUT = ("A:0", "A:0 B:1")
+BERT_TEMPLATES = ("cls:0 A:0 sep:0", "cls:0 A:0 sep:0 B:1 sep:1")
+XLNET_TEMPLATES = ("A:0 sep:0 cls:2", "A:0 sep:0 B:1 sep:1 cls:2")
+PLAIN_TEMPLATES = ("A:0", "A:0 B:1")
 
 
 @dataclass(frozen=True)
@@ -47,25 +31,25 @@ class Recipe:
     """The tokenizer of one family."""
 
     roles: dict[str, str] = field(default_factory=dict)
-    layout: tuple[str, str] = PLAIN_LAYOUT
+    templates: tuple[str, str] = PLAIN_TEMPLATES
     roberta: bool = False  # <s> a </s></s> b </s>, all in segment 0
     lowercase: bool = True  # unless tokenizer_config.json says otherwise
     word_suffix: str = ""  # the first GPT marks the last piece of a word
     segments: bool = True  # do models of the family read segments?
     pad_left: bool = False  # XLNet looks back from the end
     quotes: bool = False  # `` and '' become ", and accents go
-    always_strip_accents: bool = False  # XLNet's reference strips accents even under keep_accents
+    strip_accents: bool = False  # XLNet's reference strips accents even under keep_accents
 
 
 RECIPES = {
-    "bert": Recipe(BERT_ROLES, BERT_LAYOUT),
-    "distilbert": Recipe(BERT_ROLES, BERT_LAYOUT, segments=False),
+    "bert": Recipe(BERT_ROLES, BERT_TEMPLATES),
+    "distilbert": Recipe(BERT_ROLES, BERT_TEMPLATES, segments=False),
     "mpnet": Recipe({**FAIRSEQ_ROLES, "unk": "[UNK]"}, roberta=True, segments=False),
     "roberta": Recipe(FAIRSEQ_ROLES, roberta=True, segments=False),
     "gpt2": Recipe(dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>"), segments=False),
     "openai-gpt": Recipe({"unk": "<unk>"}, word_suffix="</w>", segments=False),
-    "albert": Recipe(ALBERT_ROLES, BERT_LAYOUT, quotes=True),
-    "xlnet": Recipe(XLNET_ROLES, XLNET_LAYOUT, lowercase=False, pad_left=True, quotes=True, always_strip_accents=True),
+    "albert": Recipe(ALBERT_ROLES, BERT_TEMPLATES, quotes=True),
+    "xlnet": Recipe(XLNET_ROLES, XLNET_TEMPLATES, lowercase=False, pad_left=True, quotes=True, strip_accents=True),
     "sentencepiece": Recipe({"unk": "<unk>", "bos": "<s>", "eos": "</s>", "pad": "<pad>"}, lowercase=False),
 }
 RELATIVES = {"electra": "bert", "mobilebert": "bert", "ernie": "bert", "nezha": "bert", "longformer": "roberta"}
@@ -124,12 +108,12 @@ def added_token(id: int, token: str, special: bool, lstrip: bool = False) -> dic
 
 
 def post_processor(recipe: Recipe, roles: dict[str, str], tokens: dict[str, int]) -> dict[str, Any]:
-    """The layout around texts, as a post-processor of tokenizer.json."""
+    """The special tokens around texts, as a post-processor of tokenizer.json."""
     if recipe.roberta:
         ends = {role: [roles[role], tokens[roles[role]]] for role in ("sep", "cls")}
         return {"type": "RobertaProcessing", **ends, "trim_offsets": True, "add_prefix_space": False}
     used: set[str] = set()
-    single, pair = (_steps(template, roles, used) for template in recipe.layout)
+    single, pair = (_steps(template, roles, used) for template in recipe.templates)
     specials = {token: {"id": token, "ids": [tokens[token]], "tokens": [token]} for token in sorted(used)}
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": specials}
 
@@ -269,7 +253,7 @@ def spiece_parts(model_file: SentencePieceModel, recipe: Recipe, settings: dict[
     steps: list[dict[str, Any]] = []
     if recipe.quotes:
         steps += [{"type": "Replace", "pattern": {"String": quote}, "content": '"'} for quote in ("``", "''")]
-        if recipe.always_strip_accents or not flag(settings, "keep_accents", False):
+        if recipe.strip_accents or not flag(settings, "keep_accents", False):
             steps += [{"type": "NFKD"}, {"type": "StripAccents"}]
     if flag(settings, "do_lower_case", recipe.lowercase):
         steps.append({"type": "Lowercase"})
@@ -296,12 +280,12 @@ def assemble(
     location: str,
     extra: list[dict[str, Any]] | None = None,
 ) -> TokenizerSource:
-    """The JSON form: model and parts, with the family's special tokens and layout; `extra` are more added tokens."""
+    """The JSON form: model and parts, with the family's special tokens and templates; `extra` are more added tokens."""
     vocab = model["vocab"]
     tokens = vocab if isinstance(vocab, dict) else {piece: id for id, (piece, _) in enumerate(vocab)}
     tokens = tokens | {entry["content"]: entry["id"] for entry in extra or []}
     roles = recipe.roles | roles_of(settings)
-    needed = {"cls", "sep"} if recipe.roberta or "cls" in recipe.layout[0] else set()
+    needed = {"cls", "sep"} if recipe.roberta or "cls" in recipe.templates[0] else set()
     needed |= {"unk"} if model["type"] == "WordPiece" else set()
     missing = sorted(roles[role] for role in needed if roles[role] not in tokens)
     if missing:

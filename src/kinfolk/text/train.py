@@ -26,9 +26,9 @@ import sentencepiece
 import tokenizers
 from tokenizers import pre_tokenizers, trainers
 
-from kinfolk.errors import InputError, KinfolkError, check_choice
+from kinfolk.errors import InputError, KinfolkError, check_choice, check_collection, check_texts
 from kinfolk.text import families
-from kinfolk.text.families import BERT_LAYOUT, BERT_ROLES, FAIRSEQ_ROLES, ROLES, Recipe
+from kinfolk.text.families import BERT_ROLES, BERT_TEMPLATES, FAIRSEQ_ROLES, ROLES, Recipe
 from kinfolk.text.preprocessing import split_long_words
 from kinfolk.text.sentencepiece import parse_spiece
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
@@ -52,15 +52,15 @@ def train_tokenizer(
     """A tokenizer with exactly `vocabulary_size` ids; with `at_most` fewer, if the texts support no more.
 
     `lowercase` is on by default, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
-    mask, bos, eos) to tokens; BERT's are used by deerror, for byte_bpe RoBERTa's. They get the first ids.
+    mask, bos, eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
     """
     check_choice("kind", kind, KINDS)
     byte_level = kind == "byte_bpe"
     roles = dict(special_tokens if special_tokens is not None else FAIRSEQ_ROLES if byte_level else BERT_ROLES)
     _check_roles(roles)
-    recipe = Recipe(roles, BERT_LAYOUT, roberta=byte_level, segments=not byte_level, lowercase=False)
+    recipe = Recipe(roles, BERT_TEMPLATES, roberta=byte_level, segments=not byte_level, lowercase=False)
     names = list(dict.fromkeys(roles[role] for role in IN_ORDER if role in roles))
-    if not isinstance(vocabulary_size, int) or vocabulary_size <= len(names):
+    if vocabulary_size <= len(names):
         raise InputError(f"vocabulary_size={vocabulary_size} must be more than the {len(names)} special tokens")
     lower = not byte_level if lowercase is None else lowercase
     with closing(_Corpus(texts)) as corpus:
@@ -77,33 +77,41 @@ def train_tokenizer(
 
 
 class _Corpus:
-    """The texts, ready for a trainer: countable, cut where needed, and readable twice.
+    """The texts, ready for a trainer: counted, with long words cut, and readable twice.
 
-    Trainers wrap or swallow what is raised while they read, so a error is kept here. A one-time iterator is written
-    to a temporary file on its first reading.
+    Trainers wrap or swallow what is raised while they read, so an error is kept here. A one-time iterator is written to
+    a temporary file first, one JSON string a line.
     """
 
     def __init__(self, texts: Iterable[str]):
-        if isinstance(texts, str) or not isinstance(texts, Iterable):
-            raise InputError("texts must be a collection of texts")
-        self._stored = _Stored(texts) if iter(texts) is texts else None
-        self.texts = texts if self._stored is None else self._stored
         self.count = 0
         self.error: KinfolkError | None = None
+        self._texts = check_collection(texts, "a collection of texts")
+        self._file = tempfile.TemporaryFile("w+", encoding="utf-8") if iter(texts) is texts else None  # noqa: SIM115
+        try:
+            if self._file is not None:
+                self._file.writelines(json.dumps(text) + "\n" for text in check_texts(texts))
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Let go of the temporary file, if there is one."""
-        if self._stored is not None:
-            self._stored.file.close()
+        """Remove the temporary file, if there is one."""
+        if self._file is not None:
+            self._file.close()
+
+    def _read(self) -> Iterator[str]:
+        if self._file is None:
+            return check_texts(self._texts)
+        self._file.seek(0)
+        return map(json.loads, self._file)
 
     def __iter__(self) -> Iterator[str]:
         try:
-            for number, text in enumerate(self.texts, 1):
-                self.count = number
-                if not isinstance(text, str):
-                    raise InputError(f"text {self.count} of the corpus is not a text but {type(text).__name__}")
-                for _, piece in split_long_words(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
-                    yield piece
+            for count, text in enumerate(self._read(), 1):
+                self.count = count
+                for _, part in split_long_words(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
+                    yield part
         except KinfolkError as error:
             self.error = error
 
@@ -113,29 +121,10 @@ class _Corpus:
             yield from (line for line in text.replace("\0", " ").splitlines() if line)
 
 
-class _Stored:
-    """The texts of a one-time iterator in a temporary file, one JSON string a line."""
-
-    def __init__(self, texts: Iterable[str]) -> None:
-        self.file = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (lives as long as the corpus)
-        try:
-            for number, text in enumerate(texts, 1):
-                if not isinstance(text, str):
-                    raise InputError(f"text {number} of the corpus is not a text but {type(text).__name__}")
-                self.file.write(json.dumps(text) + "\n")
-        except BaseException:
-            self.file.close()
-            raise
-
-    def __iter__(self) -> Iterator[str]:
-        self.file.seek(0)
-        return map(json.loads, self.file)
-
-
 def _check_roles(roles: dict[str, str]) -> None:
     for role, token in roles.items():
         check_choice("role", role, ROLES)
-        if not isinstance(token, str) or not token.strip() or "," in token:
+        if not token.strip() or "," in token:
             raise InputError(f"the special token for {role} is not a token: {token!r}")
     missing = [role for role in ("cls", "sep", "unk") if role not in roles]
     if missing:

@@ -9,7 +9,7 @@ import pytest
 from small_files import written
 
 from kinfolk.data.examples import Example
-from kinfolk.data.tables import read_examples
+from kinfolk.data.tables import Table, read_examples
 from kinfolk.errors import DataError, InputError
 
 
@@ -132,3 +132,14 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         read_examples(rows, kind="clasify")
     with pytest.raises(InputError, match="max_bad_rows=-1"):
         read_examples(rows, max_bad_rows=-1)
+
+
+def test_a_table_can_be_peeked_at_and_is_still_read_whole(tmp_path: Path) -> None:
+    path = written(tmp_path, "rows.csv", "text,label\na,x\nb\nc,y\n")
+    table = Table(path, max_bad_rows=1)
+    assert table.peek(1) == [{"text": "a", "label": "x"}]
+    assert [row["text"] for row in table.peek(5)] == ["a", "c"]
+    path.unlink()  # nothing is read twice
+    found = read_examples(table)
+    assert [(example.text, example.location) for example in found.examples] == [("a", f"{path}:2"), ("c", f"{path}:4")]
+    assert found.bad == 1
