@@ -16,19 +16,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from kinfolk.models.bert import (
-    IGNORED,
-    PATH,
-    Bert,
-    BertConfig,
-    choice_head,
-    masked_head,
-    path_head,
-    pooled_head,
-    span_head,
-    token_head,
-)
-from kinfolk.models.family import Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import Bert, BertConfig
+from kinfolk.models.encoder_family import IGNORED, block_keys, encoder_heads, pooled_head
+from kinfolk.models.family import Family, Head, Keys, Preset
 from kinfolk.nn.blocks import SharedStack
 from kinfolk.nn.embeddings import SummedEmbeddings
 from kinfolk.nn.fast.linear import Embedding, Linear
@@ -93,43 +83,31 @@ PRESETS = {
     "albert-xxlarge-v2": Preset(AlbertConfig(width=4096, heads=64, inner_width=16_384), "235M"),
 }
 
-THEIR_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.0"
 KEYS: Keys = {  # ours: theirs, below "albert."; the longest match wins
     "embeddings.narrow.tokens": "embeddings.word_embeddings",
     "embeddings.narrow.positions": "embeddings.position_embeddings",
     "embeddings.narrow.segments": "embeddings.token_type_embeddings",
     "embeddings.narrow.norm": "embeddings.LayerNorm",
     "embeddings.widen": "encoder.embedding_hidden_mapping_in",
-    "stack.blocks.{}.attention.qkv": Joined(
-        (f"{THEIR_BLOCK}.attention.query", f"{THEIR_BLOCK}.attention.key", f"{THEIR_BLOCK}.attention.value")
+    **block_keys(
+        "stack.blocks.{}",
+        "encoder.albert_layer_groups.{}.albert_layers.0",
+        qkv=("attention.query", "attention.key", "attention.value"),
+        output="attention.dense",
+        attention_norm="attention.LayerNorm",
+        up="ffn",
+        down="ffn_output",
+        norm="full_layer_layer_norm",
     ),
-    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.dense",
-    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.LayerNorm",
-    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.ffn",
-    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.ffn_output",
-    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.full_layer_layer_norm",
     "pooler.dense": "pooler",
 }
-
-HEADS = {
-    "masked_lm": Head(
-        masked_head,
-        "AlbertForMaskedLM",
-        {
-            "transform": "predictions.dense",
-            "norm": "predictions.LayerNorm",
-            "bias": "predictions.bias",
-            "table": "predictions.decoder",
-        },
-        duplicates={"predictions.decoder.bias": "bias"},
-    ),
-    "sentence_order": Head(pooled_head, "AlbertForPreTraining", {"output": "sop_classifier.classifier"}),
-    "classify": Head(pooled_head, "AlbertForSequenceClassification", {"output": "classifier"}),
-    "tag": Head(token_head, "AlbertForTokenClassification", {"output": "classifier"}),
-    "tag_crf": Head(path_head, "AlbertForTokenClassification", PATH),
-    "span": Head(span_head, "AlbertForQuestionAnswering", {"output": "qa_outputs"}),
-    "choose": Head(choice_head, "AlbertForMultipleChoice", {"output": "classifier"}),
+MASKED_LM = {
+    "transform": "predictions.dense",
+    "norm": "predictions.LayerNorm",
+    "bias": "predictions.bias",
+    "table": "predictions.decoder",
 }
+SENTENCE_ORDER = Head(pooled_head, "AlbertForPreTraining", {"output": "sop_classifier.classifier"})
 
 FAMILY = Family(
     name="albert",
@@ -145,6 +123,6 @@ FAMILY = Family(
     joint_architecture="AlbertForPreTraining",
     presets=PRESETS,
     keys=KEYS,
-    heads=HEADS,
+    heads=encoder_heads("Albert", MASKED_LM) | {"sentence_order": SENTENCE_ORDER},
     ignored=IGNORED,
 )

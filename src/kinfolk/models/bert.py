@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
-from kinfolk.models.family import Family, Head, Joined, Keys, Preset
+from kinfolk.models.encoder_family import IGNORED, block_keys, encoder_heads, pooled_head
+from kinfolk.models.family import Family, Head, Keys, Preset
 from kinfolk.nn.blocks import Block, Stack, build_block
 from kinfolk.nn.embeddings import SummedEmbeddings
-from kinfolk.nn.fast.linear import ACTIVATIONS, ActivatedLinear, Embedding, Norm
-from kinfolk.nn.heads import CrfHead, Pooler, TextHead, TokenHead, VocabularyHead
+from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding
+from kinfolk.nn.heads import Pooler
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import Full, Scope
@@ -151,82 +152,31 @@ PRESETS = {
     "bert-base-chinese": Preset(BertConfig(vocabulary_size=21_128), ROUGHLY),
 }
 
-THEIR_BLOCK = "encoder.layer.{}"
 KEYS: Keys = {  # ours: theirs, below "bert."; the longest match wins
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.segments": "embeddings.token_type_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
-    "stack.blocks.{}.attention.qkv": Joined(
-        (
-            f"{THEIR_BLOCK}.attention.self.query",
-            f"{THEIR_BLOCK}.attention.self.key",
-            f"{THEIR_BLOCK}.attention.self.value",
-        )
+    **block_keys(
+        "stack.blocks.{}",
+        "encoder.layer.{}",
+        qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
+        output="attention.output.dense",
+        attention_norm="attention.output.LayerNorm",
+        up="intermediate.dense",
+        down="output.dense",
+        norm="output.LayerNorm",
     ),
-    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.output.dense",
-    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.output.LayerNorm",
-    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.intermediate.dense",
-    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.output.dense",
-    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output.LayerNorm",
     "pooler": "pooler",
 }
-
-
-def masked_head(config: BertConfig, labels: int) -> nn.Module:
-    """The masked-LM head that all encoders share."""
-    transform = ActivatedLinear(config.width, config.table_width, config.activation)
-    norm = Norm(config.table_width, config.norm_epsilon)
-    return VocabularyHead(config.table_width, config.vocabulary_size, transform=transform, norm=norm)
-
-
-def pooled_head(config: BertConfig, labels: int) -> nn.Module:
-    """One linear layer on the pooler's output."""
-    return TextHead(config.width, labels, "pooled", config.dropout)
-
-
-def token_head(config: BertConfig, labels: int) -> nn.Module:
-    """One linear layer on every token."""
-    return TokenHead(config.width, labels, config.dropout)
-
-
-def path_head(config: BertConfig, labels: int) -> nn.Module:
-    """One linear layer on every token, and a random field over the tags of neighbours."""
-    return CrfHead(config.width, labels, config.dropout)
-
-
-def span_head(config: BertConfig, labels: int) -> nn.Module:
-    """Start and end scores for every token."""
-    return TokenHead(config.width, 2, 0.0)
-
-
-def choice_head(config: BertConfig, labels: int) -> nn.Module:
-    """One score for an option, from the pooler's output."""
-    return TextHead(config.width, 1, "pooled", config.dropout)
-
-
-PATH = {"output": "classifier", "crf": "crf"}  # a tagger for all_families, and what only we read
-HEADS = {
-    "masked_lm": Head(
-        masked_head,
-        "BertForMaskedLM",
-        {
-            "transform": "cls.predictions.transform.dense",
-            "norm": "cls.predictions.transform.LayerNorm",
-            "bias": "cls.predictions.bias",
-            "table": "cls.predictions.decoder",
-        },
-        duplicates={"cls.predictions.decoder.bias": "bias"},
-    ),
-    "next_sentence": Head(pooled_head, "BertForNextSentencePrediction", {"output": "cls.seq_relationship"}),
-    "classify": Head(pooled_head, "BertForSequenceClassification", {"output": "classifier"}),
-    "tag": Head(token_head, "BertForTokenClassification", {"output": "classifier"}),
-    "tag_crf": Head(path_head, "BertForTokenClassification", PATH),
-    "span": Head(span_head, "BertForQuestionAnswering", {"output": "qa_outputs"}),
-    "choose": Head(choice_head, "BertForMultipleChoice", {"output": "classifier"}),
+MASKED_LM = {
+    "transform": "cls.predictions.transform.dense",
+    "norm": "cls.predictions.transform.LayerNorm",
+    "bias": "cls.predictions.bias",
+    "table": "cls.predictions.decoder",
 }
+NEXT_SENTENCE = Head(pooled_head, "BertForNextSentencePrediction", {"output": "cls.seq_relationship"})
 
-IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids")
 FAMILY = Family(
     name="bert",
     title="BERT",
@@ -241,6 +191,6 @@ FAMILY = Family(
     joint_architecture="BertForPreTraining",
     presets=PRESETS,
     keys=KEYS,
-    heads=HEADS,
+    heads=encoder_heads("Bert", MASKED_LM) | {"next_sentence": NEXT_SENTENCE},
     ignored=IGNORED,
 )

@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from kinfolk.models.bert import IGNORED, PATH, Bert, BertConfig, masked_head, path_head, span_head, token_head
-from kinfolk.models.family import Family, Head, Joined, Keys, Preset
+from kinfolk.models.bert import Bert, BertConfig
+from kinfolk.models.encoder_family import IGNORED, block_keys, encoder_heads
+from kinfolk.models.family import Family, Keys, Preset
 from kinfolk.nn.heads import TextHead
 
 
@@ -48,51 +49,34 @@ def dense_head(config: BertConfig, labels: int) -> nn.Module:
     return TextHead(config.width, labels, "first", 0.2, activation="relu")
 
 
-def choice_head(config: BertConfig, labels: int) -> nn.Module:
-    """One score for an option: its public checkpoints have no pooler."""
-    return dense_head(config, 1)
-
-
 PRESETS = {
     "distilbert-base-uncased": Preset(DistilBertConfig(), "66M"),
     "distilbert-base-cased": Preset(DistilBertConfig(vocabulary_size=28_996), "65M"),
     "distilbert-base-multilingual-cased": Preset(DistilBertConfig(vocabulary_size=119_547), "134M"),
 }
 
-THEIR_BLOCK = "transformer.layer.{}"
 KEYS: Keys = {  # ours: theirs, below "distilbert."; the longest match wins
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
-    "stack.blocks.{}.attention.qkv": Joined(
-        (f"{THEIR_BLOCK}.attention.q_lin", f"{THEIR_BLOCK}.attention.k_lin", f"{THEIR_BLOCK}.attention.v_lin")
+    **block_keys(
+        "stack.blocks.{}",
+        "transformer.layer.{}",
+        qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        output="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        down="ffn.lin2",
+        norm="output_layer_norm",
     ),
-    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.out_lin",
-    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.sa_layer_norm",
-    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.ffn.lin1",
-    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.ffn.lin2",
-    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output_layer_norm",
 }
-
-HEADS = {
-    "masked_lm": Head(
-        masked_head,
-        "DistilBertForMaskedLM",
-        {
-            "transform": "vocab_transform",
-            "norm": "vocab_layer_norm",
-            "bias": "vocab_projector.bias",
-            "table": "vocab_projector",
-        },
-    ),
-    "classify": Head(
-        dense_head, "DistilBertForSequenceClassification", {"dense": "pre_classifier", "output": "classifier"}
-    ),
-    "tag": Head(token_head, "DistilBertForTokenClassification", {"output": "classifier"}),
-    "tag_crf": Head(path_head, "DistilBertForTokenClassification", PATH),
-    "span": Head(span_head, "DistilBertForQuestionAnswering", {"output": "qa_outputs"}),
-    "choose": Head(choice_head, "DistilBertForMultipleChoice", {"dense": "pre_classifier", "output": "classifier"}),
+MASKED_LM = {
+    "transform": "vocab_transform",
+    "norm": "vocab_layer_norm",
+    "bias": "vocab_projector.bias",
+    "table": "vocab_projector",
 }
+DENSE = {"dense": "pre_classifier", "output": "classifier"}  # its public checkpoints have no pooler
 
 FAMILY = Family(
     name="distilbert",
@@ -106,6 +90,8 @@ FAMILY = Family(
     base_architecture="DistilBertModel",
     presets=PRESETS,
     keys=KEYS,
-    heads=HEADS,
+    heads=encoder_heads(
+        "DistilBert", MASKED_LM, classify=dense_head, choose=dense_head, classify_keys=DENSE, choose_keys=DENSE
+    ),
     ignored=IGNORED,
 )

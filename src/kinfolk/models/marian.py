@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Self
 
 from kinfolk.errors import ConfigError
 from kinfolk.models import transformer
+from kinfolk.models.encoder_family import block_keys
 from kinfolk.models.family import Head, Joined, Keys, Row
 from kinfolk.models.transformer import TransformerConfig, next_token_head
 
@@ -100,12 +101,7 @@ class MarianConfig(TransformerConfig):
                 raise ConfigError(f"{name} is always {value!r} in Marian; use TransformerConfig for another")
 
 
-ENCODER, DECODER = "model.encoder.layers.{}", "model.decoder.layers.{}"
-
-
-def projections(attention: str, names: str) -> Joined:
-    """Their matrices of one attention, in our order."""
-    return Joined(tuple(f"{attention}.{name}_proj" for name in names))
+DECODER = "model.decoder.layers.{}"
 
 
 def keys(config: MarianConfig) -> Keys:
@@ -114,19 +110,23 @@ def keys(config: MarianConfig) -> Keys:
         "source_table": "model.shared" if config.shared_tables else "model.encoder.embed_tokens",
         "target_table": "model.decoder.embed_tokens",
         "decoder.blocks.{}.cross.queries": f"{DECODER}.encoder_attn.q_proj",
-        "decoder.blocks.{}.cross.keys_values": projections(f"{DECODER}.encoder_attn", "kv"),
+        "decoder.blocks.{}.cross.keys_values": Joined(
+            (f"{DECODER}.encoder_attn.k_proj", f"{DECODER}.encoder_attn.v_proj")
+        ),
         "decoder.blocks.{}.cross.output": f"{DECODER}.encoder_attn.out_proj",
         "decoder.blocks.{}.cross_norm": f"{DECODER}.encoder_attn_layer_norm",
     }
-    for side, theirs in {"encoder": ENCODER, "decoder": DECODER}.items():
-        table |= {
-            f"{side}.blocks.{{}}.attention.qkv": projections(f"{theirs}.self_attn", "qkv"),
-            f"{side}.blocks.{{}}.attention.output": f"{theirs}.self_attn.out_proj",
-            f"{side}.blocks.{{}}.attention_norm": f"{theirs}.self_attn_layer_norm",
-            f"{side}.blocks.{{}}.feed_forward.up": f"{theirs}.fc1",
-            f"{side}.blocks.{{}}.feed_forward.down": f"{theirs}.fc2",
-            f"{side}.blocks.{{}}.feed_forward_norm": f"{theirs}.final_layer_norm",
-        }
+    for side in ("encoder", "decoder"):
+        table |= block_keys(
+            f"{side}.blocks.{{}}",
+            f"model.{side}.layers.{{}}",
+            qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            output="self_attn.out_proj",
+            attention_norm="self_attn_layer_norm",
+            up="fc1",
+            down="fc2",
+            norm="final_layer_norm",
+        )
     return table
 
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.bert import IGNORED, PATH, Bert, BertConfig, choice_head, path_head, span_head, token_head
-from kinfolk.models.family import Family, Head, Joined, Keys, Preset
-from kinfolk.models.roberta import DENSE, MASKED, RobertaConfig, dense_head
+from kinfolk.models.bert import Bert, BertConfig
+from kinfolk.models.encoder_family import IGNORED, block_keys, dense_head, encoder_heads
+from kinfolk.models.family import Family, Keys, Preset
+from kinfolk.models.roberta import DENSE, MASKED_LM, RobertaConfig
 from kinfolk.nn.positions import BucketedBias
 
 
@@ -49,30 +50,22 @@ class MPNet(Bert):
 
 PRESETS = {"mpnet-base": Preset(MPNetConfig(), "110M")}
 
-THEIR_BLOCK = "encoder.layer.{}"
 KEYS: Keys = {  # ours: theirs, below "mpnet."; the longest match wins
     "embeddings.tokens": "embeddings.word_embeddings",
     "embeddings.positions": "embeddings.position_embeddings",
     "embeddings.norm": "embeddings.LayerNorm",
-    "stack.blocks.{}.attention.qkv": Joined(
-        (f"{THEIR_BLOCK}.attention.attn.q", f"{THEIR_BLOCK}.attention.attn.k", f"{THEIR_BLOCK}.attention.attn.v")
+    **block_keys(
+        "stack.blocks.{}",
+        "encoder.layer.{}",
+        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        output="attention.attn.o",
+        attention_norm="attention.LayerNorm",
+        up="intermediate.dense",
+        down="output.dense",
+        norm="output.LayerNorm",
     ),
-    "stack.blocks.{}.attention.output": f"{THEIR_BLOCK}.attention.attn.o",
-    "stack.blocks.{}.attention_norm": f"{THEIR_BLOCK}.attention.LayerNorm",
-    "stack.blocks.{}.feed_forward.up": f"{THEIR_BLOCK}.intermediate.dense",
-    "stack.blocks.{}.feed_forward.down": f"{THEIR_BLOCK}.output.dense",
-    "stack.blocks.{}.feed_forward_norm": f"{THEIR_BLOCK}.output.LayerNorm",
     "bias.table": "encoder.relative_attention_bias",
     "pooler": "pooler",
-}
-
-HEADS = {
-    "masked_lm": Head(MASKED.build, "MPNetForMaskedLM", MASKED.keys, MASKED.duplicates),
-    "classify": Head(dense_head, "MPNetForSequenceClassification", DENSE),
-    "tag": Head(token_head, "MPNetForTokenClassification", {"output": "classifier"}),
-    "tag_crf": Head(path_head, "MPNetForTokenClassification", PATH),
-    "span": Head(span_head, "MPNetForQuestionAnswering", {"output": "qa_outputs"}),
-    "choose": Head(choice_head, "MPNetForMultipleChoice", {"output": "classifier"}),
 }
 
 FAMILY = Family(
@@ -87,6 +80,6 @@ FAMILY = Family(
     base_architecture="MPNetModel",
     presets=PRESETS,
     keys=KEYS,
-    heads=HEADS,
+    heads=encoder_heads("MPNet", MASKED_LM, classify=dense_head, classify_keys=DENSE),
     ignored=IGNORED,
 )

@@ -19,9 +19,10 @@ from torch import nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
+from kinfolk.models.encoder_family import last_head, task_heads
 from kinfolk.models.family import Family, Head, Preset, init_recurrent
 from kinfolk.nn.gru import KINDS
-from kinfolk.nn.heads import CrfHead, TextHead, TokenHead, VocabularyHead
+from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.recurrent_decoder import RecurrentBody
 
 
@@ -72,31 +73,12 @@ def next_token_head(config: RecurrentLmConfig, labels: int) -> nn.Module:
     return VocabularyHead(config.width, config.vocabulary_size, config.tied)
 
 
-def last_head(config: RecurrentLmConfig, labels: int) -> nn.Module:
-    """One linear layer on what has read the whole text."""
-    return TextHead(config.width, labels, "last", config.dropout)
-
-
 PRESETS = {
     "recurrent-lm-small": Preset(RecurrentLmConfig(width=200, dropout=0.0), ""),
     "recurrent-lm-medium": Preset(RecurrentLmConfig(), "20M"),
     "recurrent-lm-large": Preset(RecurrentLmConfig(width=1500, dropout=0.65), "66M"),
 }
-HEADS = {
-    "next_token": Head(next_token_head, "RecurrentLm", {"bias": "decoder.output_bias", "table": "decoder.output"}),
-    "classify": Head(last_head, "RecurrentForSequenceClassification", {"output": "classifier"}),
-    "tag": Head(
-        lambda config, labels: TokenHead(config.width, labels, config.dropout),
-        "RecurrentForTokenClassification",
-        {"output": "classifier"},
-    ),
-    "tag_crf": Head(
-        lambda config, labels: CrfHead(config.width, labels, config.dropout),
-        "RecurrentForTokenClassification",
-        {"output": "classifier", "crf": "crf"},
-    ),
-    "choose": Head(lambda config, labels: last_head(config, 1), "RecurrentForMultipleChoice", {"output": "classifier"}),
-}
+NEXT_TOKEN = Head(next_token_head, "RecurrentLm", {"bias": "decoder.output_bias", "table": "decoder.output"})
 
 FAMILY = Family(
     name="kinfolk-recurrent-lm",
@@ -110,7 +92,7 @@ FAMILY = Family(
     base_architecture="RecurrentModel",
     presets=PRESETS,
     keys={"": ""},
-    heads=HEADS,
+    heads={"next_token": NEXT_TOKEN} | task_heads("Recurrent", classify=last_head, choose=last_head),
     default_heads=("next_token",),
     initialize=init_recurrent,
 )

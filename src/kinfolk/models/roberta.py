@@ -14,22 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
-
-from kinfolk.models.bert import (
-    IGNORED,
-    KEYS,
-    PATH,
-    Bert,
-    BertConfig,
-    choice_head,
-    masked_head,
-    path_head,
-    span_head,
-    token_head,
-)
-from kinfolk.models.family import Family, Head, Preset
-from kinfolk.nn.heads import TextHead
+from kinfolk.models.bert import KEYS, Bert, BertConfig
+from kinfolk.models.encoder_family import IGNORED, dense_head, encoder_heads
+from kinfolk.models.family import Family, Preset
 
 
 @dataclass(frozen=True)
@@ -49,11 +36,6 @@ class RobertaConfig(BertConfig):
         return self.pad_id + 1
 
 
-def dense_head(config: BertConfig, labels: int) -> nn.Module:
-    """A dense tanh layer and a linear one, on the first token."""
-    return TextHead(config.width, labels, "first", config.dropout, activation="tanh")
-
-
 LARGE = RobertaConfig(width=1024, layers=24, heads=16, inner_width=4096)
 PRESETS = {
     "roberta-base": Preset(RobertaConfig(), "125M"),
@@ -61,26 +43,13 @@ PRESETS = {
     "distilroberta-base": Preset(RobertaConfig(layers=6), "82M"),
 }
 
-MASKED = Head(
-    masked_head,
-    "RobertaForMaskedLM",
-    {
-        "transform": "lm_head.dense",
-        "norm": "lm_head.layer_norm",
-        "bias": "lm_head.bias",
-        "table": "lm_head.decoder",
-    },
-    duplicates={"lm_head.decoder.bias": "bias"},
-)
-DENSE = {"dense": "classifier.dense", "output": "classifier.out_proj"}
-HEADS = {
-    "masked_lm": MASKED,
-    "classify": Head(dense_head, "RobertaForSequenceClassification", DENSE),
-    "tag": Head(token_head, "RobertaForTokenClassification", {"output": "classifier"}),
-    "tag_crf": Head(path_head, "RobertaForTokenClassification", PATH),
-    "span": Head(span_head, "RobertaForQuestionAnswering", {"output": "qa_outputs"}),
-    "choose": Head(choice_head, "RobertaForMultipleChoice", {"output": "classifier"}),
+MASKED_LM = {
+    "transform": "lm_head.dense",
+    "norm": "lm_head.layer_norm",
+    "bias": "lm_head.bias",
+    "table": "lm_head.decoder",
 }
+DENSE = {"dense": "classifier.dense", "output": "classifier.out_proj"}
 
 FAMILY = Family(
     name="roberta",
@@ -94,6 +63,6 @@ FAMILY = Family(
     base_architecture="RobertaModel",
     presets=PRESETS,
     keys=KEYS,
-    heads=HEADS,
+    heads=encoder_heads("Roberta", MASKED_LM, classify=dense_head, classify_keys=DENSE),
     ignored=IGNORED,
 )
