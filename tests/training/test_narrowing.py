@@ -29,7 +29,7 @@ def trained(folder: Path, output: Path, whole: bool, decay: float) -> tuple[dict
     task = TextTask.of("classify", examples(40), TaskOptions())
     model = with_new_head(encoder.model, "classify", 2, dropout=0.0)[0].double()
     if whole:
-        model.reading_table = lambda: None  # type: ignore[method-assign]
+        model.embedding_only_read = lambda: None  # type: ignore[method-assign]
     items = task.dataset(encoder.tokenizer, examples(40), encoder.context).items
     told = settings(
         epochs=2.0, evaluations=2, weight_averaging=0.5, optimizer=OptimizerSettings(1e-3, weight_decay=decay)

@@ -56,6 +56,7 @@ class Source:
 def translate(name: str, keys: Keys) -> Source:
     """Their name or names for one of ours.
 
+    >>> from kinfolk.models.family import Joined
     >>> translate("blocks.3.qkv.bias", {"blocks.{}.qkv": Joined(("layer.{}.q", "layer.{}.k"))}).names
     ('layer.3.q.bias', 'layer.3.k.bias')
     """
