@@ -14,7 +14,7 @@ from kinfolk.api.evaluate import UnseenWarning, evaluate
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import Finetuned
 from kinfolk.api.tag import tag_task
-from kinfolk.checkpoints.tensors import SafetensorsFile
+from kinfolk.checkpoints.weights import SafetensorsFile
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import StopSignalError
 from kinfolk.tasks.word_scoring import score_words

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from kinfolk.checkpoints.folder import read_checkpoint, write_checkpoint
-from kinfolk.checkpoints.shards import write_sharded
+from kinfolk.checkpoints.weights import write_sharded
 from kinfolk.errors import WeightsError
 from tiny import CASES, batch_for, both, close, one_by_one, our_model, ragged, their_model
 from tiny_folders import change_config
@@ -83,7 +83,7 @@ def test_shards_are_read_as_the_reference_writes_them_and_back(case: str, tmp_pa
     write_checkpoint(tmp_path / "ours", read_checkpoint(tmp_path / "theirs"))
     tensors = load_file(tmp_path / "ours" / "model.safetensors")
     (tmp_path / "ours" / "model.safetensors").unlink()
-    write_sharded(tmp_path / "ours", tensors, most_bytes=5000)
+    write_sharded(tmp_path / "ours", tensors, max_bytes=5000)
     loaded, report = type(theirs).from_pretrained(tmp_path / "ours", output_loading_info=True)
     assert not any(report.values())
     check(loaded.double(), tmp_path / "ours", case)

@@ -12,7 +12,7 @@ import torch
 
 import kinfolk
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
-from kinfolk.checkpoints.tensors import write_tensors
+from kinfolk.checkpoints.weights import write_tensors
 from kinfolk.errors import FolderError
 from kinfolk.files import sha256, write_json
 

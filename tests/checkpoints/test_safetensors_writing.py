@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
+from kinfolk.checkpoints.weights import SafetensorsFile, write_tensors
 from kinfolk.errors import WeightsError
 
 
@@ -47,7 +47,7 @@ DOOMED = """
 import os, resource, signal, sys
 from pathlib import Path
 import torch
-from kinfolk.checkpoints.tensors import write_tensors
+from kinfolk.checkpoints.weights import write_tensors
 from kinfolk.errors import FolderError
 
 class Deadly(torch.Tensor):

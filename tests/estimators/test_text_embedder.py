@@ -28,7 +28,7 @@ from sklearn.utils import estimator_checks
 import kinfolk
 import kinfolk.sklearn as door
 from kinfolk import demo
-from kinfolk.checkpoints.tensors import tensors_to_bytes
+from kinfolk.checkpoints.weights import tensors_to_bytes
 from kinfolk.errors import FolderError, InputError, KinfolkError
 from kinfolk.sklearn import TextEmbedder, forget_models, loaded
 from tiny_folders import write_sentence_encoder

@@ -16,7 +16,7 @@ import pytest
 from exact_run import losses
 from together import together
 
-from kinfolk.checkpoints.tensors import SafetensorsFile
+from kinfolk.checkpoints.weights import SafetensorsFile
 from kinfolk.models.family import Model
 from kinfolk.training import distributed
 from kinfolk.training.runs import Run

@@ -14,7 +14,7 @@ from small_runs import examples, settings, train, weights
 import kinfolk
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.checkpoints.tensors import SafetensorsFile
+from kinfolk.checkpoints.weights import SafetensorsFile
 from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError
 from kinfolk.training.optimizer import build_optimizer
 from kinfolk.training.settings import OptimizerSettings, TrainSettings

@@ -16,10 +16,9 @@ from typing import Any
 
 import torch
 
-from kinfolk.checkpoints.filling import fill
-from kinfolk.checkpoints.keys import Source, divide, modern, sources
-from kinfolk.checkpoints.readout import read_readout, split_readout, write_readout
-from kinfolk.checkpoints.tensors import TensorSource, open_tensors, write_sharded
+from kinfolk.checkpoints.keys import Source, divide, fill, modern, sources
+from kinfolk.checkpoints.probe import read_probe, split_probe, write_probe
+from kinfolk.checkpoints.weights import TensorSource, open_tensors, write_sharded
 from kinfolk.errors import ConfigError, WeightsError, shorten_list
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.family import Family, Head, Model
@@ -60,16 +59,16 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     tensors = open_tensors(folder, allow_pickle)
     names = {modern(name): name for name in tensors.names()}
     if len(names) != len(list(tensors.names())):
-        raise WeightsError(f"{tensors.where}: a norm's weight stands there under its old and its new name")
+        raise WeightsError(f"{tensors.location}: a norm's weight stands there under its old and its new name")
     model = _build(family, config, architecture, hf_config, tensors, names)
     _fill(model, tensors, names)
     if _tied(hf_config):
         _share_table(model)
-    probe = read_readout(folder, config)
+    probe = read_probe(folder, config)
     if probe is not None:
         if model.heads:
             raise WeightsError(
-                f"{tensors.where}: beside head.json the weights carry heads of their own: {shorten_list(model.heads)}"
+                f"{tensors.location}: beside head.json the weights have heads of their own: {shorten_list(model.heads)}"
             )
         model = model.with_heads(dict([probe]))
     path = inside(folder, GENERATION)
@@ -127,7 +126,7 @@ def _build(
                 model.heads["masked_lm"].untie()  # type: ignore[operator]
     for name, built in model.heads.items():
         if built.reads == "pooled" and not pooler:
-            raise WeightsError(f"{tensors.where}: the {name} head reads the pooler's output, but there is no pooler")
+            raise WeightsError(f"{tensors.location}: the {name} head reads the pooler's output, but there is no pooler")
     return model
 
 
@@ -206,7 +205,7 @@ def _check_repeats(repeats: Mapping[str, str], tensors: TensorSource, names: Map
     for first, *others in groups.values():
         for other in others:
             if not tensors.read(other).equal(tensors.read(first)):
-                raise WeightsError(f"{tensors.where}: {other} differs from {first}, but config.json says they are one")
+                raise WeightsError(f"{tensors.location}: {other} differs from {first}; config.json says they are one")
 
 
 def _check_sinusoids(model: Model, tensors: TensorSource, names: Mapping[str, str]) -> None:
@@ -217,19 +216,19 @@ def _check_sinusoids(model: Model, tensors: TensorSource, names: Mapping[str, st
         shape = tensors.shape(name)
         if len(shape) != 2 or shape[1] != config.width:
             raise WeightsError(
-                f"{tensors.where}: {name} has shape {shape}, config.json asks for a width of {config.width}"
+                f"{tensors.location}: {name} has shape {shape}, config.json asks for a width of {config.width}"
             )
         expected = sinusoids(shape[0], config.width, config.sinusoid)
         if not torch.allclose(tensors.read(name).float(), expected, rtol=0, atol=ROUNDING):
-            raise WeightsError(f"{tensors.where}: {name} does not hold the sinusoids that {model.family.title} has")
+            raise WeightsError(f"{tensors.location}: {name} does not hold the sinusoids that {model.family.title} has")
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """config.json and model.safetensors (in shards above 5 GB), as transformers writes them; a probe beside them."""
-    model, readout = split_readout(checkpoint.model)
+    model, probe_head = split_probe(checkpoint.model)
     family, config = model.family, model.config
-    if readout is not None:
-        write_readout(folder, *readout)
+    if probe_head is not None:
+        write_probe(folder, *probe_head)
     for one, two in combinations(model.heads, 2):
         if _clash(family, one, two):
             raise WeightsError(f"the heads {one} and {two} share public names; save them in folders of their own")

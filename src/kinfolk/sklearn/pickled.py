@@ -13,10 +13,9 @@ import torch
 from sklearn.base import BaseEstimator
 
 from kinfolk.api.loaded import Encoder, pick_device
-from kinfolk.checkpoints.filling import fill
-from kinfolk.checkpoints.keys import divide, sources
+from kinfolk.checkpoints.keys import divide, fill, sources
 from kinfolk.checkpoints.sentence import SentenceRecipe
-from kinfolk.checkpoints.tensors import SafetensorsBuffer, tensors_to_bytes
+from kinfolk.checkpoints.weights import tensors_from_bytes, tensors_to_bytes
 from kinfolk.errors import FolderError
 from kinfolk.models.family import Family, Model
 from kinfolk.models.registry import family as family_of
@@ -69,7 +68,7 @@ def from_plain(plain: Mapping[str, Any], device: str, where: str) -> Encoder:
     try:
         family, sizes = family_of(plain["family"]), plain.get("heads", {})
         model = _empty(family, family.config.from_hf(plain["config"], where), sizes, plain.get("pooler", False))
-        tensors = SafetensorsBuffer(bytearray(plain["weights"]), where)  # which torch may share
+        tensors = tensors_from_bytes(plain["weights"], where)
         recipe = SentenceRecipe(**plain["recipe"]) if plain["recipe"] is not None else None
         tokenizer, public = Tokenizer.from_json(plain["tokenizer"]), dict(plain.get("public", {}))
     except (KeyError, TypeError, AttributeError, ValueError) as error:

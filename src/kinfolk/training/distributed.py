@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from kinfolk.checkpoints.header import DTYPE_NAMES, DTYPES
+from kinfolk.checkpoints.weights import DTYPE_NAMES, DTYPES
 from kinfolk.errors import KinfolkError, TrainingError
 
 SILENCE = timedelta(minutes=5)  # where all should be at the same point; a process that takes longer is lost

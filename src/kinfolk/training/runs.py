@@ -28,7 +28,7 @@ from filelock import BaseFileLock
 from torch import Tensor
 
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
-from kinfolk.checkpoints.safetensors_file import SafetensorsFile, tensor_bytes, write_tensors
+from kinfolk.checkpoints.weights import SafetensorsFile, tensor_bytes, write_tensors
 from kinfolk.errors import FolderError, InputError, KinfolkError, shorten_list
 from kinfolk.files import atomic_folder, lock_file, read_object, read_text, write_bytes, write_json, writing
 from kinfolk.training.distributed import world

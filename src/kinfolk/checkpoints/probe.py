@@ -1,7 +1,7 @@
 """head.json and head.safetensors: what is read out of a frozen encoder, beside the encoder's own public files.
 
 Other libraries open the folder as the plain encoder that it also is. head.json has the settings of `ProbeConfig` and
-the name of the head; the readout is built from them on the meta device, so every shape is compared with the file's
+the name of the head; the probe is built from them on the meta device, so every shape is compared with the file's
 header before memory is taken.
 """
 
@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from kinfolk.checkpoints.filling import fill
-from kinfolk.checkpoints.keys import Source
-from kinfolk.checkpoints.tensors import SafetensorsFile, write_tensors
+from kinfolk.checkpoints.keys import Source, fill
+from kinfolk.checkpoints.weights import SafetensorsFile, write_tensors
 from kinfolk.errors import ConfigError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.family import Model
@@ -26,24 +25,24 @@ FORMAT = 1
 HEADS = ("classify", "tag", "tag_crf")
 
 
-def split_readout(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
-    """The model as other libraries know it, and its readout with the name of the head."""
+def split_probe(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
+    """The model as other libraries know it, and its probe with the name of the head."""
     found = [(name, head) for name, head in model.heads.items() if isinstance(head, ProbeHead)]
     if not found:
         return model, None
     if len(model.heads) > 1:
-        raise WeightsError(f"a readout is saved with no other head beside it; here are {shorten_list(model.heads)}")
+        raise WeightsError(f"a probe is saved with no other head beside it; here are {shorten_list(model.heads)}")
     return model.with_heads({}), found[0]
 
 
-def write_readout(folder: Path, name: str, readout: ProbeHead) -> None:
+def write_probe(folder: Path, name: str, probe: ProbeHead) -> None:
     """Both files."""
-    write_tensors(folder / WEIGHTS, {part: tensor.detach().cpu() for part, tensor in readout.state_dict().items()})
-    write_json(folder / SETTINGS, {"format": FORMAT, "head": name} | dataclasses.asdict(readout.config))
+    write_tensors(folder / WEIGHTS, {part: tensor.detach().cpu() for part, tensor in probe.state_dict().items()})
+    write_json(folder / SETTINGS, {"format": FORMAT, "head": name} | dataclasses.asdict(probe.config))
 
 
-def read_readout(folder: Path, config: Any) -> tuple[str, ProbeHead] | None:
-    """The head's name and the readout of a folder; None where it has no head.json."""
+def read_probe(folder: Path, config: Any) -> tuple[str, ProbeHead] | None:
+    """The head's name and the probe of a folder; None where it has no head.json."""
     path = inside(folder, SETTINGS)
     if not path.exists():
         return None
@@ -86,7 +85,7 @@ def _head_of(config: ProbeConfig) -> str:
 
 def _filled(config: ProbeConfig, tensors: SafetensorsFile) -> ProbeHead:
     with torch.device("meta"):
-        readout = ProbeHead(config)
-    located = {name: Source((name,)) for name in readout.state_dict()}
-    fill(readout, SETTINGS, located, set(), tensors, {name: name for name in tensors.names()})
-    return readout.eval()
+        probe = ProbeHead(config)
+    located = {name: Source((name,)) for name in probe.state_dict()}
+    fill(probe, SETTINGS, located, set(), tensors, {name: name for name in tensors.names()})
+    return probe.eval()
