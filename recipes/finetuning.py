@@ -41,7 +41,7 @@ from kinfolk.files import parse_json, read_text
 from kinfolk.machine import tune
 from kinfolk.nn.fast.precision import PRECISIONS
 from kinfolk.tasks.reading import Columns, read_for
-from kinfolk.training.log import best_entry
+from kinfolk.training.runs import best_entry
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 PLACES = Places("fine-tuning", REPOSITORY / "runs" / "finetune")

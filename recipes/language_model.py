@@ -31,7 +31,7 @@ from kinfolk.models.family import init_model
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.nn.fast.precision import PRECISIONS
 from kinfolk.tasks.reading import Columns, read_for
-from kinfolk.training.log import best_entry
+from kinfolk.training.runs import best_entry
 from kinfolk.training.trainer import Progress
 
 NAME = "language-model"

@@ -12,7 +12,7 @@ import pytest
 from kinfolk.api import translation_run
 from kinfolk.api.loaded import load_translator
 from kinfolk.files import read_object
-from kinfolk.training.log import best_entry
+from kinfolk.training.runs import best_entry
 from small_pairs import pairs, write_pairs
 from surroundings import Command
 

@@ -90,7 +90,7 @@ def test_averaged_weights_are_the_mean_of_those_after_each_step(tiny_bert: Path)
         one.step([items], factor=1.0)
         one.average(step)
         seen.append(weights(model))
-    with one.judged():
+    with one.evaluation():
         judged = weights(model)
     assert (judged - torch.stack(seen).mean(0)).abs().max() < 1e-12
     assert torch.equal(weights(model), seen[-1])

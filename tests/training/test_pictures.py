@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from kinfolk.errors import FolderError, KinfolkError
-from kinfolk.training import pictures as report
-from kinfolk.training.log import best_entry
-from kinfolk.training.pictures import MOST_LABELS, confusion_picture, loss_curve
+from kinfolk.training import pictures
+from kinfolk.training.pictures import MAX_LABELS, confusion_picture, loss_curve, moving_average, short_count
+from kinfolk.training.runs import best_entry
 
 WEIRD = [
     "a|b",
@@ -32,13 +32,14 @@ WEIRD = [
 ]
 
 
-def log(steps: int, height: float = 1.0, merits: tuple[float, ...] = (0.5, 0.9, 0.7)) -> list[dict[str, Any]]:
+def log(steps: int, height: float = 1.0, scores: tuple[float, ...] = (0.5, 0.9, 0.7)) -> list[dict[str, Any]]:
     """A falling loss, evaluated now and then."""
     entries: list[dict[str, Any]] = [
         {"step": step, "loss": height / step, "learning_rate": 1e-4, "epoch": 0} for step in range(1, steps + 1)
     ]
-    for number, selection_score in enumerate(merits, 1):
-        entries[number * steps // len(merits) - 1]["metrics"] = {"accuracy": selection_score, "other": 2.0}
+    for number, score in enumerate(scores, 1):
+        evaluated = {"metrics": {"accuracy": score, "other": 2.0}, "selection_score": score}
+        entries[number * steps // len(scores) - 1] |= evaluated
     return entries
 
 
@@ -50,7 +51,7 @@ def test_the_curve_has_its_size_and_shows_the_numbers(tmp_path: Path) -> None:
     first, second, third = (tmp_path / f"{name}.png" for name in "abc")
     loss_curve({"seed 0": log(60)}, first)
     loss_curve({"seed 0": log(60)}, second)
-    loss_curve({"seed 0": log(60, merits=(0.5, 0.7, 0.9))}, third)
+    loss_curve({"seed 0": log(60, scores=(0.5, 0.7, 0.9))}, third)
     assert pixels(first).shape == (700, 1200, 3)
     assert first.read_bytes() == second.read_bytes()
     assert (pixels(first) != pixels(third)).any()
@@ -61,7 +62,7 @@ def test_the_curve_has_its_size_and_shows_the_numbers(tmp_path: Path) -> None:
     [
         {},
         {"seed 0": []},
-        {"seed 0": log(1, merits=())},
+        {"seed 0": log(1, scores=())},
         {"seed 0": [{"step": 1, "loss": 2.0}]},
         {"seed 0": log(30), "seed 1": log(9)},
         {f"seed {number}": log(12, number + 1.0) for number in range(9)},
@@ -76,20 +77,20 @@ def test_every_log_can_be_drawn(runs: dict[str, Any], tmp_path: Path) -> None:
     assert pixels(tmp_path / "loss.png").shape == (700, 1200, 3)
 
 
-def test_the_best_step_is_the_first_with_the_highest_merit() -> None:
-    found = best_entry(log(30, merits=(0.5, 0.9, 0.9)))
+def test_the_best_step_is_the_first_with_the_highest_selection_score() -> None:
+    found = best_entry(log(30, scores=(0.5, 0.9, 0.9)))
     assert found is not None
     assert found["step"] == 20
-    assert best_entry(log(30, merits=())) is None
+    assert best_entry(log(30, scores=())) is None
 
 
 def test_smoothing_keeps_a_straight_line_and_the_mean() -> None:
     line = np.linspace(3, 1, 400)
     middle = slice(10, -10)
-    assert np.allclose(report._smoothed(line)[middle], line[middle])
+    assert np.allclose(moving_average(line)[middle], line[middle])
     noise = np.random.default_rng(0).normal(size=400)
-    assert report._smoothed(noise).std() < noise.std() / 3
-    assert list(report._smoothed(np.array([4.0, 2.0]))) == [4.0, 2.0]
+    assert moving_average(noise).std() < noise.std() / 3
+    assert list(moving_average(np.array([4.0, 2.0]))) == [4.0, 2.0]
 
 
 def test_the_confusion_matrix_shows_its_counts(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_the_confusion_matrix_shows_its_counts(tmp_path: Path) -> None:
 
 
 def test_labels_that_no_font_has_are_numbered_and_none_is_a_formula(tmp_path: Path) -> None:
-    names = report.drawn_labels(WEIRD)
+    names = pictures.drawn_labels(WEIRD)
     assert names[:3] == ["a|b", "line break", "$x^{$"]
     assert names[4:8] == ["label 5", "label 6", "label 7", "label 8"]
     assert max(map(len, names)) <= 24
@@ -112,13 +113,13 @@ def test_labels_that_no_font_has_are_numbered_and_none_is_a_formula(tmp_path: Pa
 
 
 def test_a_matrix_that_cannot_be_read_is_not_drawn(tmp_path: Path) -> None:
-    size = MOST_LABELS + 1
+    size = MAX_LABELS + 1
     assert not confusion_picture([f"l{number}" for number in range(size)], [[0] * size] * size, tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
 
 
 def test_large_counts_are_short() -> None:
-    found = [report._short(count) for count in (0, 9999, 10_000, 123_456, 1_000_000, 23_456_789)]
+    found = [short_count(count) for count in (0, 9999, 10_000, 123_456, 1_000_000, 23_456_789)]
     assert found == ["0", "9999", "10k", "123k", "1M", "23M"]
 
 
@@ -131,4 +132,4 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(KinfolkError, match=r'need matplotlib .* pip install "\.\[train\]"'):
-        runpy.run_path(str(report.__file__))
+        runpy.run_path(str(pictures.__file__))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kinfolk.errors import FolderError
+from kinfolk.files import read_object, write_json
 from kinfolk.training.runs import Run, Snapshot
 from surroundings import RAN, faults
 
@@ -19,7 +20,7 @@ FLIPS = faults("KINFOLK_FLIPS", 50)
 
 def snapshot(step: int) -> Snapshot:
     torch.manual_seed(step)
-    return Snapshot(step, {"weights": {"a": torch.randn(5, 3)}}, {"total": 9, "best": None, "waited": 0})
+    return Snapshot(step, {"weights": {"a": torch.randn(5, 3)}}, {"total": 9, "best": None, "without_improvement": 0})
 
 
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     assert found.step == 3
     assert notes == []
     assert torch.equal(found.tensors["weights"]["a"], snapshot(3).tensors["weights"]["a"])
-    assert found.counters == {"total": 9, "best": None, "waited": 0}
+    assert found.counters == {"total": 9, "best": None, "without_improvement": 0}
 
 
 def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
@@ -73,6 +74,15 @@ def test_a_second_process_is_refused_and_the_first_named(tmp_path: Path) -> None
     Run.open(tmp_path, {}).close()
 
 
+@pytest.mark.parametrize("format", [None, 1, "2"])
+def test_a_run_of_another_version_is_refused(format: object, tmp_path: Path) -> None:
+    Run.open(tmp_path, {"seed": 1}).close()
+    stored = read_object(tmp_path / "run.json")
+    write_json(tmp_path / "run.json", stored | {"format": format} if format else {"seed": 1})
+    with pytest.raises(FolderError, match=r"run\.json: .*another version"):
+        Run.open(tmp_path, {"seed": 1})
+
+
 def test_a_lock_of_a_dead_process_does_not_block(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
@@ -96,7 +106,7 @@ def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> 
 def test_a_damaged_best_checkpoint_gives_way_to_the_next_best(tmp_path: Path) -> None:
     run = Run.open(tmp_path, {})
     for step, selection_score in ((1, 0.9), (2, 0.7), (3, 0.8)):
-        run.save(replace(snapshot(step), counters={"merit": selection_score}), best=step == 1)
+        run.save(replace(snapshot(step), counters={"selection_score": selection_score}), best=step == 1)
     (tmp_path / "step-1" / "weights.safetensors").write_bytes(b"broken")
     best, notes = run.best()
     assert best is not None

@@ -187,7 +187,7 @@ def test_what_only_the_first_process_sees_is_told_to_all(tiny_bert: Path, tmp_pa
     holder = Run.open(tmp_path / "run", {"of": "small steps"})
     first, second = together(2, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **SHORT))
     holder.close()
-    assert f"process {os.getpid()} is training there" in first
+    assert f"process {os.getpid()}" in first
     assert second.startswith(f"TrainingError: process 0 gave up: {tmp_path / 'run'}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinfolk.training.squad_metrics import answering, best_threshold, exact, f1, normalised
+from kinfolk.training.squad_metrics import answering, best_threshold, exact, f1, normalized
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from kinfolk.training.squad_metrics import answering, best_threshold, exact, f1,
     ],
 )
 def test_only_words_are_compared(text: str, plain: str) -> None:
-    assert normalised(text) == plain
+    assert normalized(text) == plain
 
 
 @pytest.mark.parametrize(

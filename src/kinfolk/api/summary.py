@@ -21,7 +21,7 @@ from kinfolk.data.tagging import has_spans
 from kinfolk.errors import KinfolkError, shorten_list
 from kinfolk.models.family import Model
 from kinfolk.tasks.task import EvalResult, Task
-from kinfolk.training.log import Entries, best_entry
+from kinfolk.training.runs import Entries, best_entry
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Trained
 

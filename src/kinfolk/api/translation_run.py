@@ -24,8 +24,7 @@ from kinfolk.models.seq2seq import start_decoder_from
 from kinfolk.objectives.scheduled_sampling import SamplingSchedule, ScheduledTranslation
 from kinfolk.objectives.translation import Translation
 from kinfolk.text.pairs import PairTokenizer
-from kinfolk.training.log import best_entry
-from kinfolk.training.runs import Run
+from kinfolk.training.runs import Run, best_entry
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Progress, Trained, Trainer
 

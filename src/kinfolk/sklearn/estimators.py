@@ -29,7 +29,7 @@ from kinfolk.sklearn.data import (
     words_of,
 )
 from kinfolk.text.tokenizer import Text
-from kinfolk.training.activations import probabilities, softmax
+from kinfolk.training.logistic import probabilities, softmax
 from kinfolk.training.metrics import tagging
 
 EMBED_ARGUMENTS = ("layers", "pool", "normalize", "on_long", "window", "stride")

@@ -20,7 +20,7 @@ from kinfolk.tasks.scoring import scored_batches
 from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_tables
 from kinfolk.tasks.windows import CutCount, Piece, pieces
 from kinfolk.text.tokenizer import Tokenizer
-from kinfolk.training.activations import softmax
+from kinfolk.training.logistic import softmax
 
 SHOWN_MISTAKES = 10
 

@@ -17,7 +17,7 @@ from kinfolk.data.examples import Question
 from kinfolk.errors import InputError
 from kinfolk.objectives.objective import Sample
 from kinfolk.text.tokenizer import Encoding, Tokenizer
-from kinfolk.training.activations import softmax
+from kinfolk.training.logistic import softmax
 
 USUAL_STRIDE = 128
 LONGEST_ANSWER = 30  # tokens

@@ -26,7 +26,7 @@ from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows,
 from kinfolk.tasks.text import SHOWN_MISTAKES, class_weight_list, even_classes
 from kinfolk.tasks.word_scoring import WordItems, WordScores, score_words, word_items
 from kinfolk.text.tokenizer import Tokenizer
-from kinfolk.training.activations import softmax
+from kinfolk.training.logistic import softmax
 
 NEIGHBOURS = 5  # words shown on either side of a mistake
 HEADS = {False: "tag", True: "tag_crf"}

@@ -21,7 +21,7 @@ from kinfolk.tasks.scoring import ScoredItems, score, text_items
 from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_names, label_tables
 from kinfolk.tasks.windows import CutCount
 from kinfolk.text.tokenizer import Text, Tokenizer
-from kinfolk.training.activations import probabilities, softmax
+from kinfolk.training.logistic import probabilities, softmax
 
 SHOWN_MISTAKES = 10
 KINDS = ("classify", "multilabel", "regress")

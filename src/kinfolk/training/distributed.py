@@ -1,10 +1,12 @@
-"""Several processes that train one model: who is here, and how they agree.
+"""Several processes that train one model: how they agree, and weights that are sharded among them (FSDP).
 
-torchrun starts them and tells each its number through the environment; torch's process groups carry what they say.
-Process 0 leads: it alone touches the folder of the run, and where processes could differ (a clock, the last bit of a
-metric) all do as it says. A process that dies closes its connections, which the others notice at once; one that only
-falls silent is noticed by the time-out. While process 0 does what only it does, which may take long, the others ask the
-store of torchrun for its word. Nothing is pickled: what is said is numbers, JSON and tensors.
+torchrun starts them and gives each its rank through the environment; torch's process groups carry their messages.
+Process 0 is the main one: it alone touches the folder of the run, and where processes could differ (a clock, the last
+bit of a metric) all follow it. A process that dies closes its connections, which the others notice at once; one that
+only falls silent is noticed by the time-out. While process 0 works alone, which may take long, the others poll
+torchrun's store for its message. Nothing is pickled: messages are numbers, JSON and tensors.
+
+A sharded tensor is torch's DTensor: each process has some of its rows.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 
 from kinfolk.checkpoints.weights import DTYPE_NAMES, DTYPES
-from kinfolk.errors import KinfolkError, TrainingError
+from kinfolk.errors import FolderError, KinfolkError, TrainingError
 
 SILENCE = timedelta(minutes=5)  # where all should be at the same point; a process that takes longer is lost
 PATIENCE = timedelta(days=1)  # for what only process 0 does
-SECONDS_BETWEEN_QUESTIONS = 0.02
-TOLD_BY_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+POLL_SECONDS = 0.02
+TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 T = TypeVar("T")
 
 
@@ -41,9 +43,9 @@ class World:
 
     rank: int = 0
     size: int = 1
-    group: Any = None  # of torch's, for the talk on the processors
-    store: Any = None  # of torchrun's, where process 0 leaves its word
-    numbers: Iterator[int] = field(default_factory=count)  # of its words
+    group: Any = None  # torch's, for messages between the processors
+    store: Any = None  # torchrun's, where process 0 leaves its messages
+    message_ids: Iterator[int] = field(default_factory=count)
 
     @property
     def is_main(self) -> bool:
@@ -59,65 +61,65 @@ class World:
         return self._reduced(values, dist.ReduceOp.MAX) if self.size > 1 else list(values)
 
     def _reduced(self, values: Sequence[float], how: Any) -> list[float]:
-        held = torch.tensor(values, dtype=torch.float64)
+        reduced = torch.tensor(values, dtype=torch.float64)
         with contact():
-            dist.all_reduce(held, how, self.group)
-        found: list[float] = held.tolist()
-        return found
+            dist.all_reduce(reduced, how, self.group)
+        result: list[float] = reduced.tolist()
+        return result
 
     def broadcast(self, content: Any) -> Any:
         """What process 0 gives, as JSON knows it; what the others give is ignored."""
         if self.size == 1:
             return content
-        name, end = f"word-{next(self.numbers)}", time.monotonic() + PATIENCE.total_seconds()
+        name, end = f"message-{next(self.message_ids)}", time.monotonic() + PATIENCE.total_seconds()
         with contact():
             if self.is_main:
                 self.store.set(name, json.dumps(content))
             while not self.store.check([name]):
                 if time.monotonic() > end:
                     raise TrainingError(f"process 0 said nothing for {PATIENCE}")
-                time.sleep(SECONDS_BETWEEN_QUESTIONS)
-            found = json.loads(self.store.get(name))
+                time.sleep(POLL_SECONDS)
+            received = json.loads(self.store.get(name))
             self.all_reduce_max([0])  # all have read it
             if self.is_main:
                 self.store.delete_key(name)
-        return found
+        return received
 
     def broadcast_tensors(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Process 0's tensors, by name; what the others give is ignored."""
         if self.size == 1:
             return dict(tensors)
         listed = [(name, DTYPE_NAMES[tensor.dtype], list(tensor.shape)) for name, tensor in tensors.items()]
-        found = {}
+        received = {}
         for name, dtype, shape in self.broadcast(listed):
             tensor = torch.empty(shape, dtype=DTYPES[dtype])
             if self.is_main:
                 tensor.copy_(tensors[name])
             with contact():
                 dist.broadcast(tensor, 0, self.group)
-            found[name] = tensor
-        return found
+            received[name] = tensor
+        return received
 
     def on_main(self, action: Callable[[], T]) -> T | None:
-        """Have process 0 do something while the others wait; what it returns, and None for them.
+        """Run something on process 0 while the others wait; its result there, and None on the others.
 
-        What goes wrong there goes wrong everywhere, so that nobody waits for a process that has given up.
+        An error there is an error everywhere, so that nobody waits for a process that has given up.
         """
         if self.size == 1:
             return action()
-        found: T | None = None
-        trouble: KinfolkError | None = None
+        result: T | None = None
+        failure: KinfolkError | None = None
         if self.is_main:
             try:
-                found = action()
+                result = action()
             except KinfolkError as error:
-                trouble = error
-        told = self.broadcast(None if trouble is None else str(trouble))
-        if trouble is not None:
-            raise trouble
-        if told is not None:
-            raise TrainingError(f"process 0 gave up: {told}")
-        return found
+                failure = error
+        message = self.broadcast(None if failure is None else str(failure))
+        if failure is not None:
+            raise failure
+        if message is not None:
+            raise TrainingError(f"process 0 gave up: {message}")
+        return result
 
 
 _joined: World | None = None
@@ -132,7 +134,7 @@ def world() -> World:
 
 
 def _several() -> bool:
-    return all(name in os.environ for name in TOLD_BY_TORCHRUN) and int(os.environ["WORLD_SIZE"]) > 1
+    return all(name in os.environ for name in TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
 
 
 def _join() -> World:
@@ -159,8 +161,53 @@ def contact() -> Iterator[None]:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if not isinstance(error, dist.DistError) and not any(name in reason for name in ("gloo", "NCCL")):
             raise
-        told = reason.partition("] ")[2] if reason.startswith("[") else reason  # without the place in torch's source
+        detail = reason.partition("] ")[2] if reason.startswith("[") else reason  # without the line of torch's source
         raise TrainingError(
-            f"another process of this run is gone or silent ({told[:120]}); its own message says why; "
-            "the same command goes on from the last checkpoint"
+            f"another process of this run is gone or silent ({detail[:120]}); its own message says why; "
+            "the same command resumes from the last checkpoint"
         ) from None
+
+
+def shard(loss: nn.Module, device: torch.device, processes: int) -> None:
+    """Shard all parameters of `loss` in place (FSDP); a layer is gathered only while it computes."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (processes,))
+    lists = [module for module in loss.modules() if isinstance(module, nn.ModuleList)]
+    for layers in reversed(lists):  # inner ones first, as fully_shard wants it
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+    fully_shard(loss, mesh=mesh)
+
+
+def gather(tensor: Tensor) -> Tensor:
+    """The whole of a sharded tensor, on every process; all of them must call it. A whole tensor stays as it is."""
+    sharded: Any = tensor
+    full: Tensor = sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return full.detach()
+
+
+def shard_like(weight: Tensor, tensor: Tensor) -> Tensor:
+    """A copy of a whole tensor on the device of the weight, and sharded as the weight is."""
+    sharded: Any = weight
+    if not hasattr(weight, "full_tensor"):
+        return tensor.to(weight.device, copy=True)
+    from torch.distributed.tensor import distribute_tensor
+
+    # Every process has the whole tensor, so each takes its own rows and nothing is sent.
+    copied = tensor.to(weight.device, copy=True)
+    shards: Tensor = distribute_tensor(copied, sharded.device_mesh, sharded.placements, src_data_rank=None)
+    return shards
+
+
+@torch.no_grad()
+def load_weights(model: Any, tensors: Mapping[str, Tensor]) -> None:
+    """Copy weights, whole or sharded, into a model, whole or sharded."""
+    for name, weight in model.named_parameters():
+        tensor = tensors[name]
+        if hasattr(tensor, "full_tensor") != hasattr(weight, "full_tensor"):
+            tensor = shard_like(weight, gather(tensor))
+        if tensor.shape != weight.shape:
+            raise FolderError(f"{name}: the checkpoint has shape {list(tensor.shape)}; choose a new folder")
+        weight.copy_(tensor)

@@ -1,4 +1,4 @@
-"""Figures of merit, from scikit-learn, scipy and seqeval. Each gives a dict of names and numbers; the first decides."""
+"""Metrics, from scikit-learn, scipy and seqeval: each gives a dict by name; the first selects the best checkpoint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from kinfolk.data.tagging import PLAIN, detect_scheme
 from kinfolk.errors import missing_extra
-from kinfolk.training.activations import probabilities
+from kinfolk.training.logistic import probabilities
 
 try:
     from scipy.stats import pearsonr, spearmanr
@@ -22,14 +22,14 @@ except ImportError as error:
 def classification(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """Accuracy, macro F1 and the Matthews correlation coefficient (MCC); with two classes also F1 of the second."""
     guesses = scores.argmax(1)
-    found = {
+    metrics = {
         "accuracy": accuracy_score(truth, guesses),
         "macro_f1": f1_score(truth, guesses, average="macro", zero_division=0),
         "mcc": matthews_corrcoef(truth, guesses) if np.ptp(guesses) and np.ptp(truth) else 0.0,
     }
     if scores.shape[1] == 2:
-        found["f1"] = f1_score(truth == 1, guesses == 1, zero_division=0)
-    return {name: float(value) for name, value in found.items()}
+        metrics["f1"] = f1_score(truth == 1, guesses == 1, zero_division=0)
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def multilabel(scores: np.ndarray, truth: np.ndarray, thresholds: np.ndarray) -> dict[str, float]:
@@ -78,16 +78,16 @@ def best_thresholds(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
     The threshold lies halfway between two neighbouring probabilities, so that rounding decides nothing.
     """
-    chances = probabilities(scores)
-    return np.array([_best_threshold(chances[:, label], truth[:, label]) for label in range(truth.shape[1])])
+    shares = probabilities(scores)
+    return np.array([_best_threshold(shares[:, label], truth[:, label]) for label in range(truth.shape[1])])
 
 
-def _best_threshold(chances: np.ndarray, truth: np.ndarray) -> float:
+def _best_threshold(shares: np.ndarray, truth: np.ndarray) -> float:
     if not truth.any():
         return 0.5
-    order = np.argsort(-chances, kind="stable")
+    order = np.argsort(-shares, kind="stable")
     right = np.cumsum(truth[order])
     f1 = 2 * right / (np.arange(1, len(order) + 1) + truth.sum())
     last = int(f1.argmax())
-    below = chances[order[last + 1]] if last + 1 < len(order) else 0.0
-    return float((chances[order[last]] + below) / 2)
+    below = shares[order[last + 1]] if last + 1 < len(order) else 0.0
+    return float((shares[order[last]] + below) / 2)

@@ -1,6 +1,6 @@
-"""AdamW with a rate per layer, and parts of the model that stay frozen or thaw one by one.
+"""AdamW with layer-wise learning rates, and layers that stay frozen or are unfrozen one by one.
 
-Every parameter has a depth that its model tells: 0 for the embeddings, i for layer i (counted from 1), one more than
+Every parameter has a depth, from its model: 0 for the embeddings, i for layer i (counted from 1), one more than
 the number of layers for what stands on top. Its rate is `learning_rate * layer_decay ** (top - depth)`.
 """
 
@@ -41,37 +41,37 @@ class Trainable(Protocol):
         """Dropout off."""
 
 
-def set_free(model: Trainable, settings: OptimizerSettings, unfrozen: int) -> None:
+def set_trainable(model: Trainable, settings: OptimizerSettings, unfrozen: int) -> None:
     """Let everything from depth `unfrozen` on learn, and nothing below it or below what is frozen for good."""
-    found = model.layer_ids()
+    layer_ids = model.layer_ids()
     for name, weight in model.named_parameters():
-        weight.requires_grad_(found[name] >= max(settings.freeze, unfrozen))
+        weight.requires_grad_(layer_ids[name] >= max(settings.freeze, unfrozen))
 
 
 def build_optimizer(model: Trainable, settings: OptimizerSettings) -> torch.optim.AdamW:
     """AdamW over all parameters that ever learn; biases and norms do not decay. Groups carry their own peak rate."""
     groups: dict[tuple[float, float], list[Tensor]] = {}
-    set_free(model, settings, unfrozen=0)
-    found = model.layer_ids()
-    top = max(found.values())
+    set_trainable(model, settings, unfrozen=0)
+    layer_ids = model.layer_ids()
+    top = max(layer_ids.values())
     for name, weight in model.named_parameters():
         if not weight.requires_grad:
             continue
-        learning_rate = settings.learning_rate * settings.layer_decay ** (top - found[name])
+        learning_rate = settings.learning_rate * settings.layer_decay ** (top - layer_ids[name])
         decay = settings.weight_decay if weight.ndim > 1 else 0.0
         groups.setdefault((learning_rate, decay), []).append(weight)
     if not groups:
         raise InputError(f"freeze={settings.freeze} leaves nothing to learn")
-    listed = [
+    group_list = [
         {"params": weights, "lr": learning_rate, "peak": learning_rate, "weight_decay": decay}
         for (learning_rate, decay), weights in groups.items()
     ]
     fused = all(weight.dtype in (torch.float32, torch.float64) for weight in model.parameters())
-    return torch.optim.AdamW(listed, betas=settings.betas, eps=settings.epsilon, fused=fused)
+    return torch.optim.AdamW(group_list, betas=settings.betas, eps=settings.epsilon, fused=fused)
 
 
 def optimizer_tensors(model: Trainable, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """The optimizer's memory by parameter name: `<name>|exp_avg` and its kin."""
+    """The optimizer's state by parameter name: `<name>|exp_avg` and its kin."""
     names = {weight: name for name, weight in model.named_parameters()}
     return {
         f"{names[weight]}|{part}": value  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Pictures of a training run: how loss and metric went, and who was taken for whom.
+"""Pictures of a training run: curves of loss, metric and learning rate, and the confusion matrix.
 
 matplotlib is used through its objects (Figure, FigureCanvasAgg): no window, no state shared with the user's own plots.
 Colours are Okabe and Ito's, which the colour-blind tell apart; metrics differ from losses by their markers as well.
@@ -14,7 +14,7 @@ import numpy as np
 
 from kinfolk.errors import missing_extra
 from kinfolk.files import atomic_write
-from kinfolk.training.log import Entries, best_entry
+from kinfolk.training.runs import Entries, best_entry
 
 try:
     from matplotlib import colormaps
@@ -29,9 +29,9 @@ except ImportError as error:
 DOTS_PER_INCH = 100
 CURVE_SIZE = (12.0, 7.0)  # inches: 1200 x 700 dots
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-MOST_POINTS = 2000  # of a line; the picture has fewer dots than that
-MOST_LABELS = 30  # of a confusion matrix that can be read
-LONGEST_LABEL = 24
+MAX_POINTS = 2000  # of a line; the picture has fewer dots than that
+MAX_LABELS = 30  # of a confusion matrix that can be read
+MAX_LABEL_LENGTH = 24
 
 
 def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
@@ -46,7 +46,7 @@ def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
     right = upper.twinx()
     colours = COLOURS if len(runs) <= len(COLOURS) else colormaps["viridis"](np.linspace(0, 0.9, len(runs)))
     for (name, entries), colour in zip(runs.items(), colours, strict=False):
-        _draw_loss(upper, entries, colour, _told(name, entries))
+        _draw_loss(upper, entries, colour, _legend(name, entries))
         # One run: the metric has a colour of its own. Several: the colour tells the run.
         _draw_metric(right, entries, colour if len(runs) > 1 else COLOURS[1])
         if lower is not None:
@@ -57,7 +57,7 @@ def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
     write_figure(figure, path)
 
 
-def _told(name: str, entries: Entries) -> str:
+def _legend(name: str, entries: Entries) -> str:
     best = best_entry(entries)
     if best is None:
         return name
@@ -68,7 +68,7 @@ def _told(name: str, entries: Entries) -> str:
 def _draw_loss(axes: Axes, entries: Entries, colour: Any, label: str) -> None:
     steps, losses = _column(entries, "loss")
     axes.plot(steps, losses, color=colour, alpha=0.25, linewidth=0.8)
-    axes.plot(steps, _smoothed(losses), color=colour, linewidth=2, label=label)
+    axes.plot(steps, moving_average(losses), color=colour, linewidth=2, label=label)
 
 
 def _draw_metric(axes: Axes, entries: Entries, colour: Any) -> None:
@@ -76,8 +76,8 @@ def _draw_metric(axes: Axes, entries: Entries, colour: Any) -> None:
     if best is None:
         return
     name = next(iter(best["metrics"]))
-    judged = [(entry["step"], entry["metrics"][name]) for entry in entries if entry.get("metrics")]
-    axes.plot(*zip(*judged, strict=True), color=colour, linestyle="--", marker="o", markersize=5)
+    points = [(entry["step"], entry["metrics"][name]) for entry in entries if entry.get("metrics")]
+    axes.plot(*zip(*points, strict=True), color=colour, linestyle="--", marker="o", markersize=5)
     star: dict[str, Any] = {"marker": "*", "markersize": 18, "markeredgecolor": "white"}
     axes.plot([best["step"]], [best["metrics"][name]], color=colour, linestyle="", **star)
 
@@ -97,7 +97,7 @@ def _name_axes(upper: Axes, right: Axes, lower: Axes | None, runs: Mapping[str, 
         right.set_ylabel(f"{name} on the dev set (dashed, the best starred)", fontsize=12)
         right.margins(x=0.01, y=0.1)
     if lower is not None:
-        lower.set_ylabel("learning_rate", fontsize=12)
+        lower.set_ylabel("learning rate", fontsize=12)
         lower.margins(x=0.01)
         lower.set_ylim(bottom=0)
         lower.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
@@ -116,14 +116,14 @@ def _words(name: str) -> str:
 
 def _column(entries: Entries, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps and values; where there are more than the picture can show, the means of neighbours."""
-    found = [(entry["step"], entry[name]) for entry in entries if name in entry]
-    table = np.array(found, dtype=np.float64).reshape(-1, 2)
-    if len(table) > MOST_POINTS:
-        table = np.array([part.mean(0) for part in np.array_split(table, MOST_POINTS)])
+    rows = [(entry["step"], entry[name]) for entry in entries if name in entry]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 2)
+    if len(table) > MAX_POINTS:
+        table = np.array([part.mean(0) for part in np.array_split(table, MAX_POINTS)])
     return table[:, 0], table[:, 1]
 
 
-def _smoothed(values: np.ndarray) -> np.ndarray:
+def moving_average(values: np.ndarray) -> np.ndarray:
     """The mean of each value and its neighbours on both sides, a twentieth of the run together; fewer at the ends."""
     reach, places = len(values) // 40, np.arange(len(values))
     near = np.clip(np.minimum(places, places[::-1]), reach // 2, reach)
@@ -134,9 +134,9 @@ def _smoothed(values: np.ndarray) -> np.ndarray:
 
 
 def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], path: Path) -> bool:
-    """Who was taken for whom: shades are shares of a row, numbers are counts. With too many labels nothing is drawn."""
+    """The confusion matrix: shades are shares of a row, numbers are counts. With too many labels nothing is drawn."""
     size = len(labels)
-    if not 0 < size <= MOST_LABELS:
+    if not 0 < size <= MAX_LABELS:
         return False
     counts = np.array(matrix, dtype=np.int64)
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
@@ -148,8 +148,8 @@ def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], pa
     # A dollar sign in a label is no formula.
     axes.set_xticks(range(size), names, parse_math=False, **turn)
     axes.set_yticks(range(size), names, parse_math=False)
-    axes.set_xlabel("what the model says", fontsize=12)
-    axes.set_ylabel("the truth", fontsize=12)
+    axes.set_xlabel("predicted label", fontsize=12)
+    axes.set_ylabel("true label", fontsize=12)
     _write_counts(axes, counts, shares)
     figure.colorbar(shades, ax=axes, label="share of the row", shrink=0.7, aspect=30)
     write_figure(figure, path)
@@ -161,19 +161,19 @@ def _write_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
     for (row, column), count in np.ndenumerate(counts):
         if count or len(counts) <= 12:  # in a large table zeros hide the rest
             colour = "white" if shares[row, column] > 0.55 else "black" if count else "#999999"
-            axes.text(column, row, _short(int(count)), ha="center", va="center", color=colour, fontsize=letters)
+            axes.text(column, row, short_count(int(count)), ha="center", va="center", color=colour, fontsize=letters)
 
 
 def drawn_labels(labels: Sequence[str], what: str = "label") -> list[str]:
     """Labels on one short line each; one that the font cannot write is told by its number, from 1."""
     known = get_font(findfont("DejaVu Sans")).get_charmap()
     lines = [" ".join(label.split()) for label in labels]
-    short = [line if len(line) <= LONGEST_LABEL else f"{line[:14]}…{line[-8:]}" for line in lines]
+    short = [line if len(line) <= MAX_LABEL_LENGTH else f"{line[:14]}…{line[-8:]}" for line in lines]
     drawable = [line != "" and all(ord(letter) in known for letter in line) for line in short]
     return [line if drawable[place] else f"{what} {place + 1}" for place, line in enumerate(short)]
 
 
-def _short(count: int) -> str:
+def short_count(count: int) -> str:
     """Four characters at most: 9999, 12k, 3M."""
     for unit, divisor in (("M", 10**6), ("k", 10**3)):
         if count >= max(divisor, 10**4):

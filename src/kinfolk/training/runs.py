@@ -1,9 +1,10 @@
-"""The folder of a run: what it is, how far it got, and how it goes on after a crash.
+"""The folder of a run: what it depends on, how far it got, and how it resumes after a crash.
 
-    run.json     everything that the run depends on; a resumed run must agree with it
+    run.json     everything that the run depends on, and the format of the folder; a resumed run must agree with it
     plan.json    the number of steps, where the clock decided it: timed once, then kept
-    log.jsonl    one object per logged step
-    step-N/      an immutable checkpoint: weights, the optimizer's memory, counters, a manifest
+    log.jsonl    per step: step, loss (losses by name, where there are several), learning_rate, epoch; where it was
+                 evaluated also metrics and selection_score (higher is better)
+    step-N/      an immutable checkpoint: weights, optimizer state, counters, a manifest
     last, best   the names of two of them, each a small file that is renamed into place
     lock         held while a process works here
 
@@ -33,7 +34,9 @@ from kinfolk.errors import FolderError, InputError, KinfolkError, shorten_list
 from kinfolk.files import atomic_folder, lock_file, read_object, read_text, write_bytes, write_json, writing
 from kinfolk.training.distributed import world
 
+FORMAT = 2  # of the folder; an unfinished run of another format is refused
 KEPT = 2  # newest checkpoints, besides the best
+Entries = Sequence[Mapping[str, Any]]  # of log.jsonl
 DIGESTS = {"data": "other examples", "start": "other weights to start from", "tokenizer": "another tokenizer"}
 
 
@@ -85,9 +88,12 @@ class Run:
     def _agree(self, description: Mapping[str, Any]) -> None:
         path = self.folder / "run.json"
         if not path.exists():
-            write_json(path, description)
+            write_json(path, {"format": FORMAT, **description})
             return
-        changes = _changes(read_object(path), description)
+        stored = read_object(path)
+        if stored.pop("format", None) != FORMAT:
+            raise FolderError(f"{path}: the run was begun by another version of kinfolk; choose a new folder")
+        changes = _changes(stored, description)
         if changes:
             raise FolderError(f"{self.folder}: the run there differs: {shorten_list(changes, 3)}; choose a new folder")
 
@@ -109,9 +115,9 @@ class Run:
     def save(self, snapshot: Snapshot, best: bool = False) -> None:
         """Write a checkpoint, then point to it, then clear old ones away."""
         name = f"step-{snapshot.step}"
-        place = self.folder / name
-        if not place.exists():
-            with atomic_folder(place, snapshot.size) as temporary:
+        path = self.folder / name
+        if not path.exists():
+            with atomic_folder(path, snapshot.size) as temporary:
                 _write(temporary, snapshot)
         if best:
             write_bytes(self.folder / "best", name.encode())
@@ -120,14 +126,14 @@ class Run:
 
     def seconds_to_save(self, snapshot: Snapshot) -> float:
         """How long a checkpoint takes; what is written for that is thrown away."""
-        place, start = self.folder / ".step-timed.part", time.perf_counter()
+        path, start = self.folder / ".step-timed.part", time.perf_counter()
         try:
-            with writing(place, snapshot.size):
-                place.mkdir()
-                _write(place, snapshot)
+            with writing(path, snapshot.size):
+                path.mkdir()
+                _write(path, snapshot)
             return time.perf_counter() - start
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
 
     def _clear(self) -> None:
         steps = self.steps()
@@ -156,35 +162,35 @@ class Run:
         write_bytes(self.folder / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in kept).encode())
 
     def newest(self) -> tuple[Snapshot | None, list[str]]:
-        """The newest checkpoint that is whole, and what is to be said of damaged ones that were passed over."""
+        """The newest checkpoint that is whole, and a note on each damaged one that was skipped."""
         return self._first_whole([f"step-{step}" for step in reversed(self.steps())], "the run begins anew")
 
     def best(self) -> tuple[Snapshot | None, list[str]]:
-        """The best checkpoint, if one was marked, else the best whole one beside it; and what is to be said of that."""
+        """The best checkpoint, if one was marked, else the best whole one beside it; and notes on damaged ones."""
         marked = self._pointed("best")
         if marked is None:
             return None, []
         others = [f"step-{step}" for step in self.steps() if f"step-{step}" != marked]
-        judged = {name: selection_score for name in others if (selection_score := self._merit(name)) is not None}
-        names = [marked, *sorted(judged, key=judged.__getitem__, reverse=True)]
+        scores = {name: score for name in others if (score := self._selection_score(name)) is not None}
+        names = [marked, *sorted(scores, key=scores.__getitem__, reverse=True)]
         return self._first_whole(names, "no other that was evaluated is left; choose a new folder")
 
     def _first_whole(self, names: Sequence[str], otherwise: str) -> tuple[Snapshot | None, list[str]]:
-        """The first of some checkpoints that is whole; those before it are told as damaged."""
+        """The first of some checkpoints that is whole; those before it are damaged."""
         damaged: list[str] = []
-        for number, name in enumerate(names):
+        for index, name in enumerate(names):
             try:
                 return self.read(name), damaged
             except KinfolkError as error:
-                following = names[number + 1 :]
+                following = names[index + 1 :]
                 damaged.append(f"{error}; {f'using {following[0]}' if following else otherwise}")
         return None, damaged
 
-    def _merit(self, name: str) -> float | None:
-        """How good the model was, where it was evaluated at that checkpoint and that can still be read."""
+    def _selection_score(self, name: str) -> float | None:
+        """Of a checkpoint, where it was evaluated and that can still be read."""
         with contextlib.suppress(KinfolkError):
-            selection_score = read_object(self.folder / name / "state.json").get("merit")
-            return selection_score if isinstance(selection_score, float) else None
+            score = read_object(self.folder / name / "state.json").get("selection_score")
+            return score if isinstance(score, float) else None
         return None
 
     def drop_checkpoints(self) -> None:
@@ -196,11 +202,11 @@ class Run:
 
     def read(self, name: str) -> Snapshot:
         """A checkpoint by its folder's name, checked against its manifest."""
-        place = self.folder / name
-        if not check_manifest(place):
-            raise FolderError(f"{place}: no manifest, so it was not written to the end")
-        counters = read_object(place / "state.json")
-        groups = {path.stem: SafetensorsFile(path) for path in sorted(place.glob("*.safetensors"))}
+        path = self.folder / name
+        if not check_manifest(path):
+            raise FolderError(f"{path}: no manifest, so it was not written to the end")
+        counters = read_object(path / "state.json")
+        groups = {file.stem: SafetensorsFile(file) for file in sorted(path.glob("*.safetensors"))}
         tensors = {
             group: {tensor: source.read(tensor).clone() for tensor in source.names()}
             for group, source in groups.items()
@@ -215,11 +221,17 @@ class Run:
 
     def entries(self) -> list[dict[str, Any]]:
         """The lines of log.jsonl; a last line that a crash cut short is left out."""
-        path, found = self.folder / "log.jsonl", []
+        path, entries = self.folder / "log.jsonl", []
         for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
             with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-        return found
+                entries.append(json.loads(line))
+        return entries
+
+
+def best_entry(entries: Entries) -> Mapping[str, Any] | None:
+    """The evaluation whose weights are kept: the first with the highest selection score."""
+    evaluated = (entry for entry in entries if entry.get("metrics"))
+    return max(evaluated, key=lambda entry: float(entry["selection_score"]), default=None)
 
 
 def _write(folder: Path, snapshot: Snapshot) -> None:
@@ -236,9 +248,11 @@ def _remove(checkpoint: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def _changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What differs between two descriptions, each as a line: the innermost settings by their dotted names."""
-    first, second = (dict(_leaves(json.loads(json.dumps(side)))) for side in (found, wanted))  # a tuple is a list there
+    first, second = (
+        dict(_leaves(json.loads(json.dumps(side)))) for side in (stored, wanted)
+    )  # a tuple is a list there
     names = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
     return [DIGESTS.get(name, f"{name} was {_short(first.get(name))}, is {_short(second.get(name))}") for name in names]
 

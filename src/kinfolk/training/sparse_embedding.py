@@ -35,26 +35,26 @@ class SparseEmbedding(nn.Module):
         self.__dict__["whole"] = whole  # aside: no weight of this module
         self.rows = rows
         self.weight = nn.Parameter(whole.weight.detach()[rows])
-        self.places = torch.full((whole.num_embeddings,), -1, device=rows.device)
-        self.places[rows] = torch.arange(len(rows), device=rows.device)
+        self.indices = torch.full((whole.num_embeddings,), -1, device=rows.device)
+        self.indices[rows] = torch.arange(len(rows), device=rows.device)
 
     def forward(self, ids: Tensor) -> Tensor:
-        places = self.places[ids]
+        indices = self.indices[ids]
         if self.training:  # on texts whose rows are all here
-            return F.embedding(places, self.weight)
-        learning = F.embedding(places.clamp(min=0), self.weight)
-        resting = F.embedding(ids, self.__dict__["whole"].weight.detach())
-        return torch.where((places < 0).unsqueeze(1), resting, learning)
+            return F.embedding(indices, self.weight)
+        trained = F.embedding(indices.clamp(min=0), self.weight)
+        frozen = F.embedding(ids, self.__dict__["whole"].weight.detach())
+        return torch.where((indices < 0).unsqueeze(1), frozen, trained)
 
     @torch.no_grad()
-    def widened(self) -> nn.Embedding:
-        """The whole table, with what was learned."""
+    def restored(self) -> nn.Embedding:
+        """The whole table, with the trained rows."""
         whole: nn.Embedding = self.__dict__["whole"]
         whole.weight[self.rows] = self.weight
         return whole
 
 
-def narrow(model: nn.Module, ids: Iterable[Iterable[int]]) -> None:
+def train_only_rows(model: nn.Module, ids: Iterable[Iterable[int]]) -> None:
     """Let only those rows of the reading table learn that `ids` name, where the model has one."""
     name = model.embedding_only_read() if isinstance(model, HasTokenTable) else None
     if name is None:
@@ -63,12 +63,12 @@ def narrow(model: nn.Module, ids: Iterable[Iterable[int]]) -> None:
     assert isinstance(table, nn.Embedding)
     rows = sorted({token for text in ids for token in text})
     if len(rows) < table.num_embeddings:
-        narrowed = SparseEmbedding(table, torch.tensor(rows, device=table.weight.device))
-        model.set_submodule(name, narrowed.train(table.training))
+        sparse = SparseEmbedding(table, torch.tensor(rows, device=table.weight.device))
+        model.set_submodule(name, sparse.train(table.training))
 
 
-def widen(model: nn.Module) -> None:
+def restore_tables(model: nn.Module) -> None:
     """Put whole tables back."""
     for name, module in list(model.named_modules()):
         if isinstance(module, SparseEmbedding):
-            model.set_submodule(name, module.widened())
+            model.set_submodule(name, module.restored())

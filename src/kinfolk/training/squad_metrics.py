@@ -17,10 +17,10 @@ ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalised(text: str) -> str:
+def normalized(text: str) -> str:
     """What is compared of an answer.
 
-    >>> normalised("The  Duke's  (first) answer!")
+    >>> normalized("The  Duke's  (first) answer!")
     'dukes first answer'
     """
     return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
@@ -28,17 +28,17 @@ def normalised(text: str) -> str:
 
 def exact(guess: str, truths: Sequence[str]) -> float:
     """1 if the guess is one of the right answers."""
-    return float(normalised(guess) in [normalised(truth) for truth in _possible(truths)])
+    return float(normalized(guess) in [normalized(truth) for truth in _possible(truths)])
 
 
 def f1(guess: str, truths: Sequence[str]) -> float:
     """How well the words of the guess fit those of the best right answer."""
-    return max(_f1(normalised(guess).split(), normalised(truth).split()) for truth in _possible(truths))
+    return max(_f1(normalized(guess).split(), normalized(truth).split()) for truth in _possible(truths))
 
 
 def _possible(truths: Sequence[str]) -> Sequence[str]:
     """The right answers of which something is left to compare; none: the empty answer is right."""
-    return [truth for truth in truths if normalised(truth)] or [""]
+    return [truth for truth in truths if normalized(truth)] or [""]
 
 
 def _f1(guess: list[str], truth: list[str]) -> float:
@@ -52,11 +52,11 @@ def answering(guesses: Sequence[str], truths: Sequence[Sequence[str]]) -> dict[s
     """F1 and exact match; where some questions have no answer, also of those with one and those without apart."""
     scores = np.array([(f1(guess, right), exact(guess, right)) for guess, right in zip(guesses, truths, strict=True)])
     answerable = np.array([bool(right) for right in truths])
-    found = _named("", scores)
+    metrics = _named("", scores)
     if not answerable.all():
-        found |= _named("answerable_", scores[answerable]) if answerable.any() else {}
-        found |= _named("unanswerable_", scores[~answerable])
-    return found
+        metrics |= _named("answerable_", scores[answerable]) if answerable.any() else {}
+        metrics |= _named("unanswerable_", scores[~answerable])
+    return metrics
 
 
 def _named(prefix: str, scores: np.ndarray) -> dict[str, float]:

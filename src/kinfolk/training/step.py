@@ -1,11 +1,10 @@
-"""One step of learning, by one process or by several.
+"""One training step, by one process or by several.
 
     loss = sum over losses of  weight * sum over the samples of a step / count over the samples of a step
 
-Each process takes its share of every batch. What is wrapped for torch's engines is a module whose forward is the loss:
-DistributedDataParallel adds up gradients while backward still runs; fully_shard (FSDP) divides weights, gradients and
-the optimizer's memory among the processes. Both take the mean over processes, so each multiplies its loss by their
-number first.
+Each process takes its share of every batch. torch's engines wrap a module whose forward gives the losses:
+DistributedDataParallel adds up gradients while backward still runs; fully_shard (FSDP) shards weights, gradients and
+optimizer state. Both take the mean over processes, so each multiplies its loss by their number first.
 """
 
 from __future__ import annotations
@@ -27,15 +26,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from kinfolk.errors import InputError
 from kinfolk.nn.fast.precision import check_precision, products_in
 from kinfolk.objectives.objective import Batch, Sample, Scheduled, Stateful, TrainingObjective, Weighted
-from kinfolk.training.distributed import World, contact
-from kinfolk.training.fsdp import divide, like, load, whole
-from kinfolk.training.optimizer import (
-    Trainable,
-    build_optimizer,
-    optimizer_tensors,
-    restore_optimizer,
-    set_free,
-)
+from kinfolk.training.distributed import World, contact, gather, load_weights, shard, shard_like
+from kinfolk.training.optimizer import Trainable, build_optimizer, optimizer_tensors, restore_optimizer, set_trainable
 from kinfolk.training.settings import OptimizerSettings
 
 EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
@@ -64,16 +56,16 @@ class Loss(nn.Module):
 
 
 def validate_hardware(precision: str, fsdp: bool, device: torch.device, world: World) -> None:
-    """Refuse what this machine, or a single process, cannot do; to be asked before anything is written."""
+    """Refuse what this machine, or a single process, cannot do; to be called before anything is written."""
     check_precision(precision, device)
     if fsdp and world.size == 1:
-        raise InputError("fsdp divides a model among processes, but there is only one; start more with torchrun")
+        raise InputError("fsdp shards a model among processes, but there is only one; start more with torchrun")
 
 
 class TrainStep:
     """The weights of `model`, their optimizer and their running average; `model` itself is always whole.
 
-    With `fsdp` the weights that learn are a copy of the model, divided among the processes.
+    With `fsdp` a copy of the model is trained, sharded among the processes.
     """
 
     def __init__(
@@ -89,38 +81,33 @@ class TrainStep:
         validate_hardware(precision, fsdp, model.device, world)
         if isinstance(objective, Stateful) and world.size > 1:
             raise InputError("this objective carries its state from batch to batch; train it in one process")
-        self.whole, self.objective, self.settings, self.max_grad_norm, self.world = (
-            model,
-            objective,
-            settings,
-            max_grad_norm,
-            world,
-        )
+        self.whole, self.objective, self.settings = model, objective, settings
+        self.max_grad_norm, self.world = max_grad_norm, world
         self.sharded, self.precision = fsdp, precision
         self.model = copy.deepcopy(model) if fsdp else model
         self._loss: Any = Loss(self.model, objective)
         if fsdp:
-            divide(self._loss, model.device, world.size)
+            shard(self._loss, model.device, world.size)
         self.optimizer = build_optimizer(self.model, settings)
-        # Can the optimizer itself make gradients shorter, and as exactly? It takes the factor in float32.
+        # Can the optimizer itself scale gradients, and as exactly? It takes the factor in float32.
         single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
-        self._divides = single and bool(self.optimizer.defaults["fused"]) and not fsdp
+        self._optimizer_clips = single and bool(self.optimizer.defaults["fused"]) and not fsdp
         self.averaged: dict[str, Tensor] = {}
         self._engine: nn.Module = self._loss
         self._unfrozen: int | None = None
         self._carried: tuple[Tensor, ...] | None = None  # from batch to batch, where the objective asks for it
 
-    def pace(self, step: int, total: int) -> None:
-        """Tell an objective that changes over a run how far that has come."""
+    def schedule(self, step: int, total: int) -> None:
+        """Set the step of an objective that changes over a run."""
         if isinstance(self.objective, Scheduled):
             self._loss.objective = self.objective.at(step, total)
 
     def unfreeze(self, depth: int) -> None:
-        """Let everything from `depth` on learn. DDP knows only what learned when it was made, so it is made anew."""
+        """Train everything from `depth` on. DDP knows only what was trainable when it was made, so it is made anew."""
         if depth == self._unfrozen:
             return
         self._unfrozen = depth
-        set_free(self.model, self.settings, depth)
+        set_trainable(self.model, self.settings, depth)
         if self.world.size > 1 and not self.sharded:
             with contact():
                 # Some heads leave a part of the model out, and which part may depend on the batch. Where all parts are
@@ -141,7 +128,7 @@ class TrainStep:
         counts = self._counts(shares)
         sums, carried = dict.fromkeys(counts, 0.0), self._carried
         for index, (batch, counted) in enumerate(shares):
-            with contact(), self._exchanging(index == len(shares) - 1):
+            with contact(), self._synchronizing(index == len(shares) - 1):
                 with products_in(self.precision):
                     losses, carried = self._engine(batch, carried)
                 means = {name: losses[name] / (count / self.world.size) for name, count in counts.items()}
@@ -150,10 +137,10 @@ class TrainStep:
                 loss.backward()
             for name, mean in means.items():
                 sums[name] += float(mean.detach()) if counted else 0.0
-        found = self.world.all_reduce_sum([value / self.world.size for value in sums.values()])
-        parts = dict(zip(sums, found, strict=True))
+        reduced = self.world.all_reduce_sum([value / self.world.size for value in sums.values()])
+        parts = dict(zip(sums, reduced, strict=True))
         total = self._total(parts)
-        finite = math.isfinite(total) and self._clipped()
+        finite = math.isfinite(total) and self._clip()
         if finite:
             for group in self.optimizer.param_groups:
                 group["lr"] = group["peak"] * factor
@@ -176,26 +163,26 @@ class TrainStep:
     def _share(self, batch: Sequence[Sample]) -> tuple[Batch, bool]:
         """What this process takes of a batch, and whether it counts: a process that gets nothing must still take part.
 
-        Neighbours in a batch are alike in length, so every n-th item makes equal shares.
+        Neighbours in a batch are alike in length, so every n-th sample makes equal shares.
         """
-        own = batch[self.world.rank :: self.world.size]
-        return self.objective.prepare(own or batch[:1], self.model.device), bool(own)
+        share = batch[self.world.rank :: self.world.size]
+        return self.objective.prepare(share or batch[:1], self.model.device), bool(share)
 
-    def _exchanging(self, last: bool) -> AbstractContextManager[None]:
-        """Gradients of accumulated batches stay at home until the last."""
+    def _synchronizing(self, last: bool) -> AbstractContextManager[None]:
+        """Gradients of accumulated batches are exchanged with the last."""
         if self.sharded:
             self._loss.set_requires_gradient_sync(last)
         elif isinstance(self._engine, DistributedDataParallel) and not last:
             return self._engine.no_sync()
         return nullcontext()
 
-    def _clipped(self) -> bool:
+    def _clip(self) -> bool:
         """Clip the gradient to its largest norm; False when it is not finite."""
         weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
         norm = self._norm([weight.grad for weight in weights if weight.grad is not None])
         length = float(norm)
         excess = (length + EPSILON) / self.max_grad_norm if self.max_grad_norm else 1.0
-        if self._divides:
+        if self._optimizer_clips:
             # The fused optimizer divides gradients by this while it reads them, which spares a pass over them.
             scale = torch.tensor(excess, device=self.model.device) if excess > 1 else None
             self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
@@ -206,14 +193,14 @@ class TrainStep:
     def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The length of all gradients together."""
         if self.sharded or self.model.device.type != "cpu":
-            return whole(get_total_norm(gradients))
+            return gather(get_total_norm(gradients))
         # On a CPU the product of a gradient with itself is there in half the time of torch's norm.
         flat = (gradient.flatten() for gradient in gradients)
         return torch.stack([torch.dot(each, each) for each in flat]).sum().sqrt()
 
     @property
     def learning_rate(self) -> float:
-        """The rate of what learned fastest in the last step."""
+        """The highest learning rate of the last step."""
         return max(float(group["lr"]) for group in self.optimizer.param_groups)
 
     @torch.no_grad()
@@ -226,19 +213,19 @@ class TrainStep:
                 self.averaged[name].lerp_(weight.detach(), 1 / (seen + 1))
 
     @contextmanager
-    def judged(self) -> Iterator[None]:
-        """The whole model with the weights that are to be judged in it: averaged ones where there are any."""
-        own: dict[str, Tensor] = {}
+    def evaluation(self) -> Iterator[None]:
+        """The whole model in evaluation mode, with the averaged weights where there are any."""
+        kept: dict[str, Tensor] = {}
         if self.averaged and not self.sharded:
-            own = {name: weight.detach().clone() for name, weight in self.whole.named_parameters()}
+            kept = {name: weight.detach().clone() for name, weight in self.whole.named_parameters()}
         if self.averaged or self.sharded:
-            load(self.whole, self.averaged or dict(self.model.named_parameters()))
+            load_weights(self.whole, self.averaged or dict(self.model.named_parameters()))
         self.whole.eval()
         try:
             yield
         finally:
-            if own:
-                load(self.whole, own)
+            if kept:
+                load_weights(self.whole, kept)
 
     def state(self) -> dict[str, Mapping[str, Tensor]]:
         """All that a checkpoint must hold; whole, whatever the number of processes. Only process 0 keeps it."""
@@ -246,35 +233,35 @@ class TrainStep:
             "weights": {name: weight.detach() for name, weight in self.model.named_parameters()},
             "optimizer": optimizer_tensors(self.model, self.optimizer),
             "averaged": self.averaged,
-            "carried": {str(number): piece for number, piece in enumerate(self._carried or ())},
+            "carried": {str(index): piece for index, piece in enumerate(self._carried or ())},
         }
         return {group: self._gathered(tensors) for group, tensors in groups.items() if tensors}
 
     def _gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         if not self.sharded:
             return tensors
-        found = {}
+        kept = {}
         for name, tensor in tensors.items():
-            gathered = whole(tensor)  # all must take part, also those that do not keep it
+            gathered = gather(tensor)  # all must take part, also those that do not keep it
             if self.world.is_main:
-                found[name] = gathered.cpu()
-        return found
+                kept[name] = gathered.cpu()
+        return kept
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Put back what `state` gave."""
-        load(self.model, groups["weights"])
+        load_weights(self.model, groups["weights"])
         weights = dict(self.model.named_parameters())
-        memory = {key: self._placed(weights, key, value) for key, value in groups["optimizer"].items()}
-        restore_optimizer(self.model, self.optimizer, memory)
+        state = {key: self._on_device(weights, key, value) for key, value in groups["optimizer"].items()}
+        restore_optimizer(self.model, self.optimizer, state)
         averaged = groups.get("averaged", {})
-        self.averaged = {name: like(weights[name], tensor) for name, tensor in averaged.items()}
+        self.averaged = {name: shard_like(weights[name], tensor) for name, tensor in averaged.items()}
         carried = groups.get("carried", {})
-        self._carried = tuple(carried[str(number)].to(self.model.device) for number in range(len(carried))) or None
+        self._carried = tuple(carried[str(index)].to(self.model.device) for index in range(len(carried))) or None
 
-    def _placed(self, weights: Mapping[str, Tensor], key: str, value: Tensor) -> Tensor:
+    def _on_device(self, weights: Mapping[str, Tensor], key: str, value: Tensor) -> Tensor:
         name, part = key.rsplit("|", 1)
         if part != "step":
-            return like(weights[name], value)
-        # The number of steps is never divided, and only the fused optimizer keeps it beside the weight.
+            return shard_like(weights[name], value)
+        # The number of steps is never sharded, and only the fused optimizer keeps it beside the weight.
         fused = self.optimizer.defaults["fused"]
         return value.to(weights[name].device if fused else value.device, copy=True)

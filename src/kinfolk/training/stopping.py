@@ -12,9 +12,9 @@ from types import FrameType
 
 @dataclass
 class Stop:
-    """The signal that asked for a stop, if one did."""
+    """The signal that was received, if one was."""
 
-    asked: int = 0
+    signal: int = 0
 
 
 @contextmanager
@@ -26,10 +26,10 @@ def stopping() -> Iterator[Stop]:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.signal:
             signal.signal(number, before[signal.Signals(number)])
             signal.raise_signal(number)
-        stop.asked = number
+        stop.signal = number
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -39,12 +39,12 @@ class Board:
 
     def step(self, seed: int, progress: Progress) -> None:
         """Write down what a step came to."""
-        found = {"loss": progress.loss, "learning_rate": progress.learning_rate}
-        found |= {f"loss/{name}": value for name, value in (progress.losses or {}).items()}
-        found |= {f"dev/{name}": value for name, value in (progress.metrics or {}).items()}
+        scalars = {"loss": progress.loss, "learning_rate": progress.learning_rate}
+        scalars |= {f"loss/{name}": value for name, value in (progress.losses or {}).items()}
+        scalars |= {f"dev/{name}": value for name, value in (progress.metrics or {}).items()}
         with writing(self.folder):
             writer = self._writer(seed, progress.step)
-            for name, value in found.items():
+            for name, value in scalars.items():
                 writer.add_scalar(name, value, progress.step)
 
     def _writer(self, seed: int, step: int) -> SummaryWriter:

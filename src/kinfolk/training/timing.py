@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-WARM_STEPS = 2
+WARMUP_STEPS = 2
 TIMED_STEPS = 6
-LOOKED_AT = 200  # steps among which typical ones are sought
+TIMED_AMONG = 200  # steps of which those of typical length are timed
 SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
 
 
@@ -24,9 +24,9 @@ class Costs:
 
     def run(self, steps: int, evaluations: int) -> float:
         """Seconds of a run: steps, evaluations and checkpoints, and the last evaluation of the model that is kept."""
-        held = min(evaluations, steps)
+        evaluated = min(evaluations, steps)
         between = steps * self.step // SECONDS_BETWEEN_SAVES
-        return steps * self.step + (held + 1) * self.evaluation + (held + between) * self.save
+        return steps * self.step + (evaluated + 1) * self.evaluation + (evaluated + between) * self.save
 
 
 def steps_that_fit(seconds: float, costs: Costs, evaluations: int) -> int:
@@ -35,21 +35,21 @@ def steps_that_fit(seconds: float, costs: Costs, evaluations: int) -> int:
     >>> steps_that_fit(100, Costs(step=1, evaluation=5, save=1), evaluations=4)
     71
     """
-    most = int(seconds / costs.step) + 1 if seconds > 0 else 1
-    return max(1, bisect_right(range(1, most + 1), seconds, key=lambda steps: costs.run(steps, evaluations)))
+    upper = int(seconds / costs.step) + 1 if seconds > 0 else 1
+    return max(1, bisect_right(range(1, upper + 1), seconds, key=lambda steps: costs.run(steps, evaluations)))
 
 
 def typical(tokens: Sequence[int], count: int) -> list[int]:
-    """The places of those nearest the mean: steps differ by their length, and a short one says little of the run."""
+    """The indices of those nearest the mean: steps differ by their length, and a short one says little of the run."""
     middle = mean(tokens)
-    return sorted(range(len(tokens)), key=lambda place: abs(tokens[place] - middle))[:count]
+    return sorted(range(len(tokens)), key=lambda index: abs(tokens[index] - middle))[:count]
 
 
-def seconds_of(actions: Sequence[Callable[[], object]]) -> float:
+def median_seconds(actions: Sequence[Callable[[], object]]) -> float:
     """The median time of some actions."""
-    found = []
+    seconds = []
     for action in actions:
         start = time.perf_counter()
         action()
-        found.append(time.perf_counter() - start)
-    return median(found)
+        seconds.append(time.perf_counter() - start)
+    return median(seconds)

@@ -20,22 +20,21 @@ from kinfolk.data.batching import BatchSampler
 from kinfolk.errors import FolderError, StopSignalError, TrainingError, shorten_list
 from kinfolk.machine import HeapTrimmer
 from kinfolk.objectives.objective import Sample, TrainingObjective
-from kinfolk.training.distributed import world
-from kinfolk.training.fsdp import load
+from kinfolk.training.distributed import load_weights, world
 from kinfolk.training.optimizer import Trainable
 from kinfolk.training.runs import Run, Snapshot
 from kinfolk.training.schedule import rate_factor
 from kinfolk.training.settings import TrainSettings
-from kinfolk.training.sparse_embedding import narrow, widen
+from kinfolk.training.sparse_embedding import restore_tables, train_only_rows
 from kinfolk.training.step import Losses, TrainStep
 from kinfolk.training.stopping import Stop, stopping
 from kinfolk.training.timing import (
-    LOOKED_AT,
     SECONDS_BETWEEN_SAVES,
+    TIMED_AMONG,
     TIMED_STEPS,
-    WARM_STEPS,
+    WARMUP_STEPS,
     Costs,
-    seconds_of,
+    median_seconds,
     steps_that_fit,
     typical,
 )
@@ -43,20 +42,20 @@ from kinfolk.training.timing import (
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callbacks is told after each step."""
+    """What a callback gets after each step."""
 
     step: int
     total: int
     loss: float
     epoch: int
     metrics: Mapping[str, float] | None = None
-    learning_rate: float = 0.0  # of what learns fastest
+    learning_rate: float = 0.0  # the highest of all layers
     losses: Mapping[str, float] | None = None  # each by its name, where there are several
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A run that came to its end: what there is to say of damaged checkpoints, and its log.
+    """A finished run: notes (damaged checkpoints, early stopping) and its log.
 
     `seconds` are None where an earlier process did a part of it.
     """
@@ -67,90 +66,84 @@ class Trained:
 
 
 class Plan(Protocol):
-    """Which items each batch holds: a pure function of its number."""
+    """Which samples each batch has: a pure function of its index."""
 
     def batch(self, step: int) -> list[int]:
-        """Numbers of the items of one batch."""
+        """Indices of the samples of a batch."""
 
     def locate(self, step: int) -> tuple[int, int]:
-        """(epoch, number of the batch in it)."""
+        """(epoch, index of the batch in it)."""
 
     def steps(self, epochs: float) -> int:
-        """How many batches so many epochs have."""
+        """The number of batches in some epochs."""
 
 
-Evaluate = Callable[[Any], tuple[float, dict[str, float]]]  # a figure of merit (higher is better), and all metrics
+Evaluate = Callable[[Any], tuple[float, dict[str, float]]]  # selection score (higher is better), metrics
 
 
 class Trainer:
-    """Trains `model` on `items` under `objective`, in the folder of `run`; in every process of a run alike."""
+    """Trains `model` on `samples` under `objective`, in the folder of `run`; the same in every process of a run."""
 
     def __init__(
         self,
         model: Trainable,
         objective: TrainingObjective,
-        items: Sequence[Sample],
+        samples: Sequence[Sample],
         settings: TrainSettings,
         run: Run,
         evaluate: Evaluate,
-        watch: Callable[[Progress], None] = lambda progress: None,
-        where: Callable[[int], str] = "example {}".format,
+        on_step: Callable[[Progress], None] = lambda progress: None,
+        describe_row: Callable[[int], str] = "example {}".format,
         plan: Plan | None = None,
         timing_eval: Callable[[Any], object] | None = None,
     ):
-        """`where` says where an example stands, for a message; only the first process calls `watch`.
+        """`describe_row` names an example's row in messages; only process 0 calls `on_step`.
 
-        `plan` says which items make a batch; otherwise they are shuffled, neighbours alike in length. `timing_eval` is
-        what is timed instead of `evaluate`, where a model that has learned nothing yet would take longer than later.
+        `plan` says which samples make a batch; otherwise they are shuffled, neighbours alike in length. `timing_eval`
+        is timed instead of `evaluate`, where an untrained model would take longer than later.
         """
-        self.model, self.objective, self.items = model, objective, items
-        self.settings, self.run, self.evaluate, self.watch, self.where = settings, run, evaluate, watch, where
+        self.model, self.objective, self.samples = model, objective, samples
+        self.settings, self.run, self.evaluate = settings, run, evaluate
+        self.on_step, self.describe_row = on_step, describe_row
         self.timing_eval = timing_eval or evaluate
         self.world = world()
         self.plan: Plan = plan or BatchSampler(
-            [len(item) for item in items], settings.seed, settings.batch_size, settings.batch_tokens
+            [len(sample) for sample in samples], settings.seed, settings.batch_size, settings.batch_tokens
         )
         if settings.optimizer.freeze == 0:
-            narrow(model, (item.ids for item in items))  # type: ignore[arg-type]
-        self.learner = self._new_learner(model)
+            train_only_rows(model, (sample.ids for sample in samples))  # type: ignore[arg-type]
+        self.train_step = self._new_train_step(model)
         self.top = max(model.layer_ids().values())
         self.step = 0
         self.total = 0
         self.best: float | None = None
         self.best_step: int | None = None
-        self.waited = 0  # evaluations since the best
-        self.judged: tuple[int, float | None] = (0, None)  # the step of the last evaluation, and what it found
+        self.without_improvement = 0  # evaluations since the best
+        self.last_evaluation: tuple[int, float | None] = (0, None)  # its step and selection score
         self.saved = 0.0  # when the last checkpoint was written
 
-    def _new_learner(self, model: Trainable) -> TrainStep:
+    def _new_train_step(self, model: Trainable) -> TrainStep:
         settings = self.settings
-        return TrainStep(
-            model,
-            self.objective,
-            settings.optimizer,
-            settings.max_grad_norm,
-            self.world,
-            settings.fsdp,
-            settings.precision,
-        )
+        optimizer, norm = settings.optimizer, settings.max_grad_norm
+        return TrainStep(model, self.objective, optimizer, norm, self.world, settings.fsdp, settings.precision)
 
     def train(self) -> list[str]:
-        """Run to the end, or on from the last checkpoint; what there is to say about damaged checkpoints."""
+        """Run to the end, or resume from the last checkpoint; notes on damaged checkpoints."""
         notes = self._resume()
         if self.step:
-            notes.append(f"went on after step {self.step:,}")
+            notes.append(f"resumed after step {self.step:,}")
         due, self.saved, heap = self._evaluation_steps(), time.monotonic(), HeapTrimmer()
         with stopping() as stop:
             while self.step < self.total and not self._out_of_patience():
                 losses = self._one_step(self.step)
                 self.step += 1
                 improved, metrics = self._evaluate() if self.step in due else (False, None)
-                self._tell(losses, metrics)
-                asked, late = self._agreed(stop)
-                if self.step in due or asked or late:
+                self._log(losses, metrics)
+                signal, late = self._stop_or_save(stop)
+                if self.step in due or signal or late:
                     self._save(improved)
-                if asked:
-                    raise StopSignalError(asked)
+                if signal:
+                    raise StopSignalError(signal)
                 heap.step()
         return notes
 
@@ -160,49 +153,42 @@ class Trainer:
         notes = self.train()
         seconds = None if begun else time.monotonic() - start
         if self.step < self.total:
-            notes.append(f"stopped at step {self.step:,} of {self.total:,}, for want of a better evaluation")
+            notes.append(f"stopped at step {self.step:,} of {self.total:,}, early: no improvement")
         notes += self.load_best()
         if self.settings.weight_averaging and self.step <= self._averaged_from():
             notes.append(f"stopped at step {self.step:,}, before the part of the run whose weights are averaged")
         return Trained(notes, self.run.entries(), seconds)
 
-    def _agreed(self, stop: Stop) -> tuple[int, bool]:
-        """The signal that asked any of the processes to stop, and whether it is time for a checkpoint."""
-        asked, age = self.world.all_reduce_max([stop.asked, time.monotonic() - self.saved])
-        return int(asked), age > SECONDS_BETWEEN_SAVES
+    def _stop_or_save(self, stop: Stop) -> tuple[int, bool]:
+        """The signal that any of the processes received, and whether it is time for a checkpoint."""
+        signal, age = self.world.all_reduce_max([stop.signal, time.monotonic() - self.saved])
+        return int(signal), age > SECONDS_BETWEEN_SAVES
 
     def _save(self, improved: bool = False) -> None:
         snapshot = self._snapshot()
         self.world.on_main(lambda: self.run.save(snapshot, improved))
         self.saved = time.monotonic()
 
-    def _tell(self, losses: Losses, metrics: Mapping[str, float] | None) -> None:
+    def _log(self, losses: Losses, metrics: Mapping[str, float] | None) -> None:
         if not self.world.is_main:
             return
-        epoch, learning_rate = (
-            self.plan.locate((self.step - 1) * self.settings.gradient_accumulation)[0],
-            self.learner.learning_rate,
-        )
-        entry: dict[str, Any] = {
-            "step": self.step,
-            "loss": losses.total,
-            "learning_rate": learning_rate,
-            "epoch": epoch,
-        }
-        parts = losses.parts if len(losses.parts) > 1 else None
+        epoch = self.plan.locate((self.step - 1) * self.settings.gradient_accumulation)[0]
+        rate, parts = self.train_step.learning_rate, losses.parts if len(losses.parts) > 1 else None
+        entry: dict[str, Any] = {"step": self.step, "loss": losses.total, "learning_rate": rate, "epoch": epoch}
         entry |= {} if parts is None else {"losses": parts}
-        self.run.log(entry if metrics is None else entry | {"metrics": metrics, "merit": self.judged[1]})
-        self.watch(Progress(self.step, self.total, losses.total, epoch, metrics, learning_rate, parts))
+        entry |= {} if metrics is None else {"metrics": metrics, "selection_score": self.last_evaluation[1]}
+        self.run.log(entry)
+        self.on_step(Progress(self.step, self.total, losses.total, epoch, metrics, rate, parts))
 
     def _out_of_patience(self) -> bool:
-        return self.settings.patience is not None and self.waited >= self.settings.patience
+        return self.settings.patience is not None and self.without_improvement >= self.settings.patience
 
     def _one_step(self, step: int) -> Losses:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
         self._unfreeze(step)
-        self.learner.pace(step, self.total)
+        self.train_step.schedule(step, self.total)
         factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
-        losses = self.learner.step(self._batches(step), factor)
+        losses = self.train_step.step(self._batches(step), factor)
         if losses is None:
             self._refuse(step)
         self._average(step)
@@ -210,24 +196,24 @@ class Trainer:
 
     def _batches(self, step: int) -> list[list[Sample]]:
         first = step * self.settings.gradient_accumulation
-        numbers = [self.plan.batch(first + number) for number in range(self.settings.gradient_accumulation)]
-        return [[self.items[number] for number in batch] for batch in numbers]
+        batches = [self.plan.batch(first + index) for index in range(self.settings.gradient_accumulation)]
+        return [[self.samples[index] for index in batch] for batch in batches]
 
     def _refuse(self, step: int) -> NoReturn:
         """A loss or gradient that is not finite: nothing was applied, the last good state is kept."""
         if self.step:
             self._save()
-        rows = sorted({item.example for batch in self._batches(step) for item in batch})
-        shown = ", ".join(self.where(row) for row in rows[:20]) + (" …" if len(rows) > 20 else "")
+        rows = sorted({sample.example for batch in self._batches(step) for sample in batch})
+        shown = ", ".join(self.describe_row(row) for row in rows[:20]) + (" …" if len(rows) > 20 else "")
         raise TrainingError(
             f"step {step + 1}: the loss or its gradient is not a finite number; the batch held {shown}; "
-            "lower the rate or look at these rows"
+            "lower the learning rate or look at these rows"
         )
 
     def _unfreeze(self, step: int) -> None:
-        """Gradual unfreezing: the heads learn at once, each layer below a little later."""
+        """Gradual unfreezing: the heads first, then layer by layer downwards."""
         span = self.settings.gradual_unfreezing * self.total
-        self.learner.unfreeze(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
+        self.train_step.unfreeze(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
 
     def _averaged_from(self) -> int:
         return min(round((1 - self.settings.weight_averaging) * self.total), self.total - 1)
@@ -235,51 +221,57 @@ class Trainer:
     def _average(self, step: int) -> None:
         start = self._averaged_from()
         if self.settings.weight_averaging and step >= start:
-            self.learner.average(step - start)
+            self.train_step.average(step - start)
 
     def load_best(self) -> list[str]:
-        """Put the weights of the best evaluation into the model; what there is to say about damaged checkpoints."""
-        found, notes = self.world.on_main(self.run.best) or (None, [])
-        snapshot = self._shared(found)
+        """Put the weights of the best evaluation into the model; notes on damaged checkpoints."""
+        best, notes = self.world.on_main(self.run.best) or (None, [])
+        snapshot = self._shared(best)
         if snapshot is None:
             raise FolderError(shorten_list(notes))
-        load(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
-        widen(self.model)  # type: ignore[arg-type]
+        load_weights(self.model, snapshot.tensors.get("averaged", snapshot.tensors["weights"]))
+        restore_tables(self.model)  # type: ignore[arg-type]
         self.model.eval()
         return notes
 
     def _evaluate(self) -> tuple[bool, dict[str, float]]:
-        """Every process evaluates, which takes no longer than waiting for one; what process 0 found counts."""
-        with self.learner.judged(), torch.inference_mode():
+        """Every process evaluates, which takes no longer than waiting for one; the result of process 0 counts."""
+        with self.train_step.evaluation(), torch.inference_mode():
             selection_score, metrics = self.world.broadcast(self.evaluate(self.model))
-        self.judged = self.step, selection_score
+        self.last_evaluation = self.step, selection_score
         improved = self.best is None or selection_score > self.best
         if improved:
             self.best, self.best_step = selection_score, self.step
-        self.waited = 0 if improved else self.waited + 1
+        self.without_improvement = 0 if improved else self.without_improvement + 1
         return improved, metrics
 
     def _evaluation_steps(self) -> set[int]:
         if self.settings.evaluate_every is not None:
             return {*range(self.settings.evaluate_every, self.total, self.settings.evaluate_every), self.total}
         count = min(self.settings.evaluations, self.total)
-        return {round(self.total * (number + 1) / count) for number in range(count)}
+        return {round(self.total * (index + 1) / count) for index in range(count)}
 
     def _snapshot(self) -> Snapshot:
-        counters = {"total": self.total, "best": self.best, "best_step": self.best_step, "waited": self.waited}
-        counters["merit"] = self.judged[1] if self.judged[0] == self.step else None
-        return Snapshot(self.step, self.learner.state(), counters)
+        step, score = self.last_evaluation
+        counters = {
+            "total": self.total,
+            "best": self.best,
+            "best_step": self.best_step,
+            "without_improvement": self.without_improvement,
+            "selection_score": score if step == self.step else None,
+        }
+        return Snapshot(self.step, self.train_step.state(), counters)
 
     def _shared(self, snapshot: Snapshot | None) -> Snapshot | None:
-        """What process 0 read, on every process."""
+        """The snapshot of process 0, on every process."""
         if self.world.size == 1:
             return snapshot
-        told = self.world.broadcast(snapshot and [snapshot.step, dict(snapshot.counters), list(snapshot.tensors)])
-        if told is None:
+        message = self.world.broadcast(snapshot and [snapshot.step, dict(snapshot.counters), list(snapshot.tensors)])
+        if message is None:
             return None
-        step, counters, groups = told
-        held = {} if snapshot is None else snapshot.tensors
-        return Snapshot(step, {group: self.world.broadcast_tensors(held.get(group, {})) for group in groups}, counters)
+        step, counters, groups = message
+        own = {} if snapshot is None else snapshot.tensors
+        return Snapshot(step, {group: self.world.broadcast_tensors(own.get(group, {})) for group in groups}, counters)
 
     def _resume(self) -> list[str]:
         snapshot, notes = self.world.on_main(self.run.newest) or (None, [])
@@ -287,9 +279,12 @@ class Trainer:
         if snapshot is None:
             self.total = self._planned()
         else:
-            self.learner.restore(snapshot.tensors)
+            self.train_step.restore(snapshot.tensors)
             self.step, self.total = snapshot.step, int(snapshot.counters["total"])
-            self.best, self.waited = snapshot.counters["best"], int(snapshot.counters["waited"])
+            self.best, self.without_improvement = (
+                snapshot.counters["best"],
+                int(snapshot.counters["without_improvement"]),
+            )
             self.best_step = snapshot.counters["best_step"]
         self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
         return notes
@@ -319,18 +314,18 @@ class Trainer:
     def _costs(self) -> Costs:
         """Time steps of typical length, an evaluation and a checkpoint, on a copy that is thrown away."""
         model = copy.deepcopy(self.model)
-        learner = self._new_learner(model)
-        learner.unfreeze(0)
-        learner.pace(1, 2)  # the middle of the run
-        tokens = [sum(len(item) for batch in self._batches(step) for item in batch) for step in range(LOOKED_AT)]
-        chosen = typical(tokens, WARM_STEPS + TIMED_STEPS)
-        steps = [partial(learner.step, self._batches(number), factor=0.0) for number in chosen]
-        for warm in steps[:WARM_STEPS]:
-            warm()
-        step = seconds_of(steps[WARM_STEPS:])
-        with learner.judged(), torch.inference_mode():
-            evaluation = seconds_of([partial(self.timing_eval, model)])
-        snapshot = Snapshot(0, learner.state(), {})
+        train_step = self._new_train_step(model)
+        train_step.unfreeze(0)
+        train_step.schedule(1, 2)  # the middle of the run
+        lengths = [sum(len(sample) for batch in self._batches(step) for sample in batch) for step in range(TIMED_AMONG)]
+        chosen = typical(lengths, WARMUP_STEPS + TIMED_STEPS)
+        steps = [partial(train_step.step, self._batches(index), factor=0.0) for index in chosen]
+        for warmup in steps[:WARMUP_STEPS]:
+            warmup()
+        step = median_seconds(steps[WARMUP_STEPS:])
+        with train_step.evaluation(), torch.inference_mode():
+            evaluation = median_seconds([partial(self.timing_eval, model)])
+        snapshot = Snapshot(0, train_step.state(), {})
         save = self.world.on_main(lambda: self.run.seconds_to_save(snapshot))
         return Costs(step, evaluation, save or 0.0)
 
