@@ -95,7 +95,7 @@ def test_patience_ends_a_run_that_no_longer_improves(tiny_bert: Path, tmp_path: 
     )
     entries = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert sum("metrics" in entry for entry in entries) == 3
-    assert "seed 0 did no better than always guessing the commonest class" in found.notes
+    assert "seed 0 is not better than the majority-class baseline" in found.notes
 
 
 def test_minutes_fix_the_number_of_steps_before_the_first(tiny_bert: Path, tmp_path: Path) -> None:

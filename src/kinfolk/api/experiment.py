@@ -26,7 +26,7 @@ from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Progress, Trainer
 
-COLLAPSED = 0.02  # within this of guessing the commonest class, a run has learned nothing
+COLLAPSED = 0.02  # within this of the majority-class baseline, a run has learned nothing
 # What an earlier task left in config.json is not handed on.
 TASK_SETTINGS = ("null_threshold", "problem_type", "stride", "thresholds", "window")
 
@@ -158,7 +158,7 @@ class Job:
         counts: Counter[int] = Counter(self.held.targets)  # type: ignore[attr-defined]
         commonest = max(counts.values()) / counts.total()
         stuck = [seed for seed, metrics in found.items() if metrics["accuracy"] <= commonest + COLLAPSED]
-        return [f"seed {seed} did no better than always guessing the commonest class" for seed in stuck]
+        return [f"seed {seed} is not better than the majority-class baseline" for seed in stuck]
 
 
 def refuse_finished(output: Path) -> None:

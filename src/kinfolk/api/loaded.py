@@ -221,7 +221,7 @@ class Encoder:
             return float(self.model.predict_head(head, tokens).float().softmax(-1)[0, 0])
 
     def perplexity(self, texts: str | Iterable[str]) -> float:
-        """How many tokens a language model wavers between, on weight_averaging: exp of the mean -log p of a token.
+        """Perplexity of a language model: exp of the mean -log p of a token.
 
         All texts are one stream with an end after each, which counts as a token; the first is foreseen after an end.
         Each token is scored once, given all before it.

@@ -65,14 +65,14 @@ class PairSurvey:
 
     def __str__(self) -> str:
         (source, longest_source), (target, longest_target) = self.source_tokens, self.target_tokens
-        new = f"{self.started:,} of them from a language model" if self.started else "all of them new"
+        new = f"{self.started:,} of them from a language model" if self.started else "trained from scratch"
         lines = [
             f"pairs       {self.pairs:,} to train on, {self.dev_pairs:,} for dev",
             f"vocabulary  {self.vocabulary}; unknown are {self.unknown[0]:.2%} of the source tokens, "
             f"{self.unknown[1]:.2%} of the target's",
             f"tokens      source median {source:,}, longest {longest_source:,}; "
             f"target median {target:,}, longest {longest_target:,}",
-            f"model       {self.model}, {self.parameters:,} weights, {new}",
+            f"model       {self.model}, {self.parameters:,} parameters, {new}",
         ]
         for side, share in zip(("source", "target"), self.unknown, strict=True):
             if share > MUCH:

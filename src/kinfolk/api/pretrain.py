@@ -70,7 +70,7 @@ class Corpus:
             [
                 f"tokens      {self.tokens:,} to train on, {self.dev_tokens:,} for dev",
                 f"vocabulary  {self.vocabulary}, {self.unknown:.2%} of the dev tokens unknown",
-                f"model       {self.model}, {self.parameters:,} weights, all of them new",
+                f"model       {self.model}, {self.parameters:,} parameters, trained from scratch",
             ]
         )
 

@@ -56,7 +56,7 @@ def _metrics_told(account: PretrainSummary) -> str:
     explained = (
         "Perplexity of the dev text: exp of the mean -log p of a token, the ends of lines included; each token is "
         "scored once, given all before it. The model is that of the best evaluation on the way (in several streams, so "
-        "those figures are a little higher): the number is slightly too good."
+        "those figures are a little higher): the number is slightly optimistic."
     )
     return f"{table(('on the dev text', 'value'), list(account.metrics.items()))}\n\n{explained}"
 

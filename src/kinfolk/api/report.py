@@ -3,7 +3,7 @@
     report.md       metrics, pictures, mistakes, data, settings, notes
     loss.png        loss, metric and learning rate over the steps
     confusion.png   who was taken for whom, where there are classes and not too many of them
-    mistakes.jsonl  the worst mistakes on the dev set: the most confident ones, of numbers the farthest
+    mistakes.jsonl  the most confident errors on the dev set, of numbers the farthest
 
 It quotes the user's texts and places, so it stays in the run's folder; the model's own README.md (card.py) does not.
 """
@@ -57,7 +57,7 @@ def _told(account: RunSummary, drawn: Sequence[str], notes: Sequence[str]) -> st
         "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in notes),
         "Pictures": "\n\n".join(f"![{name.removesuffix('.png')}]({name})" for name in drawn),
         "Who is taken for whom": confusion_told(account),
-        "The worst mistakes": _mistakes(account.judged.mistakes),
+        "Most confident errors": _mistakes(account.judged.mistakes),
         "Training": training_told(account),
         "Data": indented(str(account.survey)),
         "Labels": labels_told(account.survey),

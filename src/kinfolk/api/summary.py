@@ -173,10 +173,10 @@ def metrics_told(account: RunSummary) -> str:
         header += [f"mean of {len(account.by_seed)} seeds", "deviation"]
         summary = over_seeds(account.by_seed)
         rows = {name: [*values, *summary[name]] for name, values in rows.items()}
-    chosen = "The model was chosen by the first of them, so they are slightly too good."
+    chosen = "The best checkpoint was selected by the first of them, so they are slightly optimistic."
     limits = [name for name in ("thresholds", "null_threshold") if getattr(account.task, name, None) is not None]
     if limits:
-        chosen = "The model and its thresholds were chosen on the same data, so they are too good."
+        chosen = "The checkpoint and its thresholds were selected on the same data, so they are optimistic."
     if account.task.kind == "classify" and "f1" in rows:
         chosen += f" f1 is that of “{account.task.labels[1]}”, macro f1 the mean of both."
     if account.task.kind == "tag" and has_spans(account.task.labels):
@@ -191,7 +191,7 @@ def confusion_told(account: RunSummary) -> str:
         return ""
     if len(labels) <= MOST_COLUMNS:
         rows = [(name, *row) for name, row in zip(labels, matrix, strict=True)]
-        return "Rows: the truth; columns: what the model says.\n\n" + table(("", *labels), rows)
+        return "Confusion matrix: rows are true labels, columns predicted labels.\n\n" + table(("", *labels), rows)
     pairs = [
         (labels[truth], labels[guess], count)
         for truth, row in enumerate(matrix)
@@ -199,4 +199,4 @@ def confusion_told(account: RunSummary) -> str:
         if truth != guess and count
     ]
     listed = sorted(pairs, key=lambda pair: -pair[2])[:MOST_CONFUSIONS]
-    return "The most frequent confusions.\n\n" + table(("truth", "what the model says", "times"), listed)
+    return "The most frequent confusions.\n\n" + table(("true label", "predicted label", "count"), listed)

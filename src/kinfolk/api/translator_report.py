@@ -64,8 +64,8 @@ def _metrics_told(account: TranslatorSummary) -> str:
     explained = (
         f"BLEU of {len(result.samples):,} dev pairs by sacreBLEU, {result.signature}: with a beam of {search.beams}, "
         "and greedy as while training. Exact is the share of translations that are the reference. The loss is the "
-        "cross-entropy of a target token, over all dev pairs. The model was chosen by its greedy BLEU here, so the "
-        "numbers are slightly too good."
+        "cross-entropy of a target token, over all dev pairs. The checkpoint was selected by its greedy BLEU here, so "
+        "the numbers are slightly optimistic."
     )
     title, rows = metrics_table(result.metrics, len(result.samples), account.survey.dev_pairs)
     return f"{table((title, 'value'), rows)}\n\n{explained}"

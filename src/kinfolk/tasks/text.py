@@ -155,7 +155,7 @@ class TextTask:
             warn(FormWarning(f"{other[0]}: {given}, but the model learned from {learned}"))
 
     def judge(self, model: Model, dataset: TextDataset) -> EvalResult:
-        """Metrics; of classes also who is taken for whom; and the worst mistakes."""
+        """Metrics; of classes also the confusion matrix; and the most confident errors."""
         scores = score(model, self.objective(model), dataset.scored)
         found = self.metrics(scores, dataset.targets)
         if self.kind == "regress":
