@@ -26,10 +26,10 @@ def example(label: Any, number: int = 0) -> Example:
         (
             "classify",
             [("text", "a", "b", "c")],
-            "example 0 is a tuple; the task classify learns from Examples",
+            "example 0 is a tuple; the task classify is trained on Examples",
         ),
         ("classify", [("a text", "a label"), ("another", 3.5)], "example 1: the label '3.5' is not a name"),
-        ("tag", [example("a")], "example 0 is an Example; the task tag learns from Sentences"),
+        ("tag", [example("a")], "example 0 is an Example; the task tag is trained on Sentences"),
         ("regress", [example(1.0), example(float("nan"), 1)], "row 1: the label 'nan' is not a finite number"),
         ("regress", [example(1.0), example(None, 1)], "row 1: the label 'None' is not a finite number"),
         ("regress", [example(1e300), example(-1e300, 1)], "too large to be learned"),

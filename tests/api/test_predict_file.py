@@ -117,7 +117,7 @@ def test_types_of_a_parquet_file_are_learned_from_all_rows(judge: Encoder, tmp_p
     found = rows_of(tmp_path / "out.parquet")
     assert [row["n"] for row in found] == [row["n"] for row in rows]
     mixed = write_jsonl(tmp_path / "mixed.jsonl", [{"text": "a", "n": 1}, {"text": "b", "n": "one"}])
-    with Refuses(judge) as model, pytest.raises(DataError, match=r"no type in common .*write \.jsonl"):
+    with Refuses(judge) as model, pytest.raises(DataError, match=r"no common type .*write \.jsonl"):
         predict_file(model, mixed, tmp_path / "mixed.parquet")
     assert not (tmp_path / "mixed.parquet").exists()
 

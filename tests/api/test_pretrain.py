@@ -191,7 +191,7 @@ def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colo
         ({"changes": {"widht": 3}}, ConfigError, 'did you mean "width"'),
         ({"changes": {"end_id": 3}}, InputError, "follows from the vocabulary"),
         ({"changes": {"bidirectional": True}}, ConfigError, "cannot read from both ends"),
-        ({"vocabulary_size": 5000}, InputError, r"supports \d+ pieces, not vocabulary_size=5000"),
+        ({"vocabulary_size": 5000}, InputError, r"supports \d+ tokens, not vocabulary_size=5000"),
         ({"corpus": [" ", ""]}, DataError, "too few lines"),
         ({"corpus": "nowhere.txt"}, KinfolkError, "nowhere.txt"),
         ({"batch_size": 10**6}, InputError, "batch_size"),
@@ -221,7 +221,7 @@ def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Pat
     size = kinfolk.load(tmp_path / "run", device="cpu").tokenizer.vocabulary_size
     assert f"{size} tokens" in found.corpus.vocabulary
     assert size < 100
-    with pytest.raises(InputError, match=f"supports {size} pieces, not vocabulary_size=8000"):
+    with pytest.raises(InputError, match=f"supports {size} tokens, not vocabulary_size=8000"):
         train(tmp_path / "asked", vocabulary_size=8000, vocabulary_kind="bpe", steps=1)
 
 

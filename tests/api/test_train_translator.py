@@ -142,7 +142,7 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"vocabulary_size": 5000}, r"supports \d+ pieces, not vocabulary_size=5000; ask for fewer"),
+        ({"vocabulary_size": 5000}, r"supports \d+ tokens, not vocabulary_size=5000; ask for fewer"),
         ({"vocabulary_size": 0}, "vocabulary_size=0 must be more than the 4 special tokens"),
         ({"kind": "transfomer"}, 'did you mean "transformer"'),
         ({"size": "huge"}, "choose one of small, base"),

@@ -145,7 +145,7 @@ def _integer(value: int | bytes) -> int:
 
 
 def write_spiece(model: SentencePieceModel) -> bytes:
-    """The model as a sentencepiece file; field numbers as in spiece.py."""
+    """The model as a sentencepiece file."""
     trainer = _number(3, model.kind) + _number(24, model.space_after) + _number(35, model.byte_fallback)
     normalizer = _bytes(2, model.charsmap) + _number(3, model.adds_space) + _number(4, model.removes_spaces)
     normalizer += _number(5, model.escapes_spaces)
