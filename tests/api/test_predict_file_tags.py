@@ -104,7 +104,8 @@ def test_tags_that_mark_no_spans_are_told_word_by_word(tiny_bert: Path, tmp_path
     ("name", "content", "output", "text", "reason"),
     [
         ("in.txt", b"a\n", "out.csv", None, "ends in .jsonl"),
-        ("in.conll", b"a\n", "out.jsonl", None, "a CoNLL file keeps its form"),
+        ("in.conll", b"a\n", "out.jsonl", None, "out.jsonl"),
+        ("in.conll", b"a\n", "out.csv", None, "out.csv"),
         ("in.conll", b"a\n", "out.conll", "text", "text and header name columns of a table"),
         ("in.conll", b"a b\n\na\n", "out.conll", "1", "in.conll:3: 1 columns, so words=1 is none of them"),
         ("in.conll", b"a b\n\xff b\n", "out.conll", None, "in.conll:2: not UTF-8 text"),

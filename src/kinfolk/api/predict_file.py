@@ -168,7 +168,7 @@ def _tag_file(
         return write_table(inputs, output, predict, CHUNK_TEXTS, report)
     if columns.header is not None or (text is not None and words is None):
         raise InputError("text and header name columns of a table; the words' column of a CoNLL file is a number")
-    if suffix in (".jsonl", PARQUET):
+    if suffix in (".csv", ".jsonl", PARQUET):
         raise InputError(f"{output}: a CoNLL file keeps its form; give the output another ending than {suffix}")
     if Path(source).name == SLOT_FILE:
         check_not_same_file(source, output)  # which a folder may hide
