@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kinfolk.checkpoints.keys import Source, divide, modern, sources, translate
-from kinfolk.models.family import Family, Joined, Model
+from kinfolk.models.family import Family, Joined, Model, Transposed
 from kinfolk.models.registry import all_families
 from tiny import randomise
 
@@ -66,3 +66,15 @@ def test_no_two_of_our_tensors_take_the_same_public_name(family: Family) -> None
         assert sum(tensor.numel() for tensor in public.values()) == sum(tensor.numel() for tensor in state.values())
         again = {name: source.join([public[theirs] for theirs in source.names]) for name, source in places.items()}
         assert all(tensor.equal(again[name]) for name, tensor in state.items())
+
+
+def test_a_transposed_matrix_goes_there_and_back_and_its_bias_stays() -> None:
+    keys = {"": "", "up": Transposed("c_fc")}
+    state = {"up.weight": torch.arange(6.0).view(2, 3), "up.bias": torch.arange(2.0), "norm": torch.ones(2)}
+    located = {name: translate(name, keys) for name in state}
+    public = divide(state, located)
+    assert public["c_fc.weight"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert located["up.weight"].part((2, 3)) == (3, 2)
+    assert (public["c_fc.bias"].tolist(), public["norm"].tolist()) == ([0, 1], [1, 1])
+    for name, source in located.items():
+        assert source.join([public[theirs] for theirs in source.names]).equal(state[name])
