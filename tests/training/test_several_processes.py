@@ -47,7 +47,7 @@ def apart(first: Path, second: Path) -> float:
 def shapes(step: Path) -> dict[str, dict[str, tuple[int, ...]]]:
     """What a checkpoint holds."""
     files = [SafetensorsFile(path) for path in sorted(step.glob("*.safetensors"))]
-    return {Path(file.where).name: {name: file.shape(name) for name in file.names()} for file in files}
+    return {Path(file.location).name: {name: file.shape(name) for name in file.names()} for file in files}
 
 
 @pytest.fixture(scope="module")
