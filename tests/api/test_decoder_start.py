@@ -44,7 +44,7 @@ def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path
     for name, weight in weights.items():
         torch.testing.assert_close(taken[name.replace("body.", "body.decoder.")], weight, rtol=0, atol=1e-6)
     count = sum(weight.numel() for weight in weights.values())
-    assert f"weights, {count:,} of them from a language model" in str(told[0])
+    assert f"parameters, {count:,} of them from a language model" in str(told[0])
     for name in ("report.md", "model/README.md"):
         assert "| decoder begun as | words-of-the-target |" in (tmp_path / "run" / name).read_text()
 
