@@ -146,7 +146,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembere
         train(tmp_path / "run", steps=8, evaluations=4)
 
 
-@pytest.mark.parametrize("kind", ["rnn", "gru", "deck_gru"])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "gru_reset_before"])
 def test_every_kind_starts_a_classifier_and_a_tagger(kind: str, tmp_path: Path) -> None:
     told: list[Corpus] = []
     train(tmp_path / "lm", kind=kind, steps=2, callbacks=PretrainCallbacks(before=told.append))

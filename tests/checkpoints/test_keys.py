@@ -55,7 +55,7 @@ def test_no_two_of_our_tensors_take_the_same_public_name(family: Family) -> None
     classifiers = ("classify", "tag", "tag_crf", "choose")
     for kept in classifiers:
         heads = {name: 2 for name in family.heads if name == kept or name not in classifiers}
-        pooler = any(name.startswith("pooler") for name in family.keys)
+        pooler = any(name.startswith("pooler") for name in family.body_keys(family.config.make(**sizes)))
         model = Model(family, family.config.make(**sizes), heads, pooler)
         if "masked_lm" in heads:
             model.heads["masked_lm"].untie()

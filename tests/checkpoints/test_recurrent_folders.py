@@ -40,7 +40,7 @@ def test_folders_of_seq2seq_models_are_exact(variant: str, tmp_path: Path) -> No
         assert found.model(source, target).equal(model(source, target))
 
 
-@pytest.mark.parametrize("kind", ["lstm", "deck_gru"])
+@pytest.mark.parametrize("kind", ["lstm", "gru_reset_before"])
 @pytest.mark.parametrize("tied", [False, True])
 def test_folders_of_language_models_are_exact(kind: str, tied: bool, tmp_path: Path) -> None:
     model, tokens = our_lm(kind=kind, tied=tied).float(), pack([[3, 4, 5], [6]])

@@ -15,8 +15,8 @@ from kinfolk.generation.search import beam, greedy
 from kinfolk.models.family import Model, count_parameters, init_model, with_new_head
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
 from kinfolk.models.seq2seq import start_decoder_from
-from kinfolk.nn.gru import KINDS
 from kinfolk.nn.packed import pack
+from kinfolk.nn.recurrent import KINDS
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.supervised import Classify, Tag
 from tiny import close, randomise
@@ -81,7 +81,7 @@ def test_a_fresh_model_is_seeded_and_every_weight_has_a_depth() -> None:
     first, second, third = (init_model(FAMILY, config, seed).state_dict() for seed in (0, 0, 1))
     assert all(tensor.equal(second[name]) for name, tensor in first.items())
     assert not first["body.table.weight"].equal(third["body.table.weight"])
-    for kind, parts in {"lstm": "cells.weight_hh_l1", "deck_gru": "cells.1.gates.weight"}.items():
+    for kind, parts in {"lstm": "cells.1.weight_hh_l0", "gru_reset_before": "cells.1.gates.weight"}.items():
         layer_ids = our_lm(kind=kind, tied=False).layer_ids()
         assert layer_ids[f"body.stack.{parts}"] == 2
         heads = (layer_ids["heads.next_token.table.weight"], layer_ids["heads.next_token.bias"])
@@ -127,9 +127,11 @@ def test_a_classifier_reads_final_states_and_a_tagger_every_token(kind: str, bid
         close(model.scores("classify", tokens, hidden), model.heads["classify"].output(last))
         assert model.scores("tag", tokens, hidden).shape == (10, 3)
     assert model.layer_ids()["heads.classify.output.bias"] == 3
-    second = "cells.2.inputs.bias" if kind == "deck_gru" and bidirectional else "cells.1.inputs.bias"
-    name = second if kind == "deck_gru" else "cells.weight_hh_l1"
-    assert (model.layer_ids()[f"body.stack.{name}"], model.layer_ids()["body.table.weight"]) == (2, 0)
+    weight = "inputs.bias" if kind == "gru_reset_before" else "weight_hh_l0"
+    assert (
+        model.layer_ids()[f"body.stack.cells.{1 + bidirectional}.{weight}"],
+        model.layer_ids()["body.table.weight"],
+    ) == (2, 0)
 
 
 @pytest.mark.parametrize("task", ["classify", "tag"])

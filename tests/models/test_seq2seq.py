@@ -25,7 +25,7 @@ from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.step import TrainStep
 from tiny import close
 from tiny_pairs import SOURCES, TARGETS, pairs, rows, stepped
-from tiny_recurrent import SIZES, VARIANTS, our_seq2seq
+from tiny_recurrent import SIZES, VARIANTS, our_seq2seq, torch_weights
 
 CPU = torch.device("cpu")
 PAIRS = [([3, 4, 5, 2], [7, 6, 2]), ([5, 3, 2], [8, 9, 10, 2]), ([4, 2], [11, 2])]  # sources and their targets
@@ -36,8 +36,8 @@ FAMILIES = ("kinfolk-seq2seq", "kinfolk-attention")
 def test_an_lstm_pair_equals_torch_s_own_modules() -> None:
     model, (source, target) = our_seq2seq(bidirectional=False), pairs()
     reader, writer = (nn.LSTM(8, 8, 2).double() for _ in range(2))
-    reader.load_state_dict(model.body.encoder.cells.state_dict())
-    writer.load_state_dict(model.body.decoder.stack.cells.state_dict())
+    reader.load_state_dict(torch_weights(model.body.encoder))
+    writer.load_state_dict(torch_weights(model.body.decoder.stack))
     table = model.body.decoder.table
     with torch.no_grad():
         found = target.layout.split(model(source, target))
@@ -50,7 +50,7 @@ def test_an_lstm_pair_equals_torch_s_own_modules() -> None:
 def test_both_directions_start_the_decoder_through_a_projection_of_each_layer() -> None:
     model, source = our_seq2seq(), pack(rows(SOURCES))
     reader = nn.LSTM(8, 8, 2, bidirectional=True).double()
-    reader.load_state_dict(model.body.encoder.cells.state_dict())
+    reader.load_state_dict(torch_weights(model.body.encoder))
     assert model.body.bridge is not None
     with torch.no_grad():
         _, first = model.body.read(source)
@@ -102,9 +102,9 @@ def test_a_fresh_model_learns_pairs_by_heart_and_writes_them(name: str) -> None:
     config = family.config.make(vocabulary_size=12, width=24, hidden=24, layers=1, dropout=0.0)
     first, second, third = (init_model(family, config, seed).state_dict() for seed in (3, 3, 4))
     assert all(tensor.equal(second[part]) for part, tensor in first.items())
-    assert not first["body.encoder.cells.weight_hh_l0"].equal(third["body.encoder.cells.weight_hh_l0"])
+    assert not first["body.encoder.cells.0.weight_hh_l0"].equal(third["body.encoder.cells.0.weight_hh_l0"])
     assert (
-        first["body.encoder.cells.bias_ih_l0"].tolist() == [0.0] * 24 + [1.0] * 24 + [0.0] * 48
+        first["body.encoder.cells.0.bias_ih_l0"].tolist() == [0.0] * 24 + [1.0] * 24 + [0.0] * 48
     )  # forget gates are open
     model = init_model(family, config)
     items = [pair_sample(source, target, 0) for source, target in PAIRS]
@@ -128,7 +128,7 @@ def test_presets_have_the_sizes_of_the_papers() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", ["lstm, both ways", "deck gru, both ways", "perceptron, lstm, own tables"])
+@pytest.mark.parametrize("variant", ["lstm, both ways", "gru reset before, both ways", "perceptron, lstm, own tables"])
 def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None:
     model = our_seq2seq(**VARIANTS[variant]).to("meta")
     source, target = pack([*rows(SOURCES[1:]), []], device="meta"), pack(rows(TARGETS), device="meta")
@@ -140,7 +140,7 @@ def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "mgu"}, "kind 'mgu' is not known; choose one of rnn, lstm, gru, deck_gru"),
+        ({"kind": "mgu"}, "kind 'mgu' is not known; choose one of rnn, lstm, gru, gru_reset_before"),
         ({"hidden": 0}, "hidden must be at least 1"),
         ({"layers": 1001}, "layers=1,001"),
         ({"positions": 0}, "positions must be at least 1"),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from kinfolk.nn.fast.kernels import ActivatedLinear
-from kinfolk.nn.fast.linear import Embedding
+from kinfolk.nn.fast.linear import ActivatedLinear, Embedding
 from kinfolk.nn.heads import Pooler, TextHead, TokenHead, VocabularyHead
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.recurrent_decoder import RecurrentState
 from kinfolk.nn.scopes import Full
 from kinfolk.nn.scores import SCORES, AdditiveAttention, LuongAttention, Score, SourceStates, build_score, contexts
+from kinfolk.nn.state import RecurrentState
 from kinfolk.nn.trace import Trace
 from tiny import close, randomise
 

@@ -49,7 +49,7 @@ def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int,
         assert [item.opens for item in own] == [True] + [False] * (plan.batches - 1)
 
 
-@pytest.mark.parametrize("kind", ["rnn", "lstm", "deck_gru"])
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru_reset_before"])
 def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
     model, objective, tokens = our_lm(kind=kind), NextToken(), stream(24)
     plan, total, count = ContiguousStreams(tokens, 4, 5), 0.0, 0.0

@@ -20,7 +20,7 @@ from kinfolk.text.pairs import TranslationTokenizer, load_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
 
 OWN = "kinfolk-"  # before the names of families that have no public ones
-CELLS = {"rnn", "lstm", "gru", "deck_gru"}  # as commands call the language models
+CELLS = {"rnn", "lstm", "gru", "gru_reset_before"}  # as commands call the language models
 
 
 @dataclass(frozen=True)

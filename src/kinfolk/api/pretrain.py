@@ -27,7 +27,7 @@ from kinfolk.data.formats import read_texts
 from kinfolk.errors import DataError, InputError, check_choice, check_texts
 from kinfolk.models.family import Model, init_model
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
-from kinfolk.nn.gru import KINDS
+from kinfolk.nn.recurrent import KINDS
 from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
@@ -113,14 +113,14 @@ def pretrain(
 ) -> Pretrained:
     """Learn a vocabulary and a recurrent language model from lines of text; keep what foresees the dev text best.
 
-    `kind` is lstm, gru, rnn or deck_gru. `corpus` and `dev` are files of lines (or tables with a `column`), or lists of
-    texts; without `dev` the last twentieth of the lines is held out. `size` is small, medium or large, `changes` are
-    settings that differ from it, as in `{"width": 320, "tied": True}`. `vocabulary_size` is the number of tokens
-    (8,000 or as many as the corpus has; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased unless
-    `lowercase` says otherwise; a `tokenizer` that was learned before may take their place. The corpus is read in
-    `batch_size` streams, `bptt_length` tokens of each in a step, and their state is carried on. How to train is said
-    by name, as in `minutes=45, learning_rate=1e-3` (all names: TrainSettings and OptimizerSettings). The same
-    call on the same folder goes on where it stopped.
+    `kind` is lstm, gru, rnn or gru_reset_before. `corpus` and `dev` are files of lines (or tables with a `column`), or
+    lists of texts; without `dev` the last twentieth of the lines is held out. `size` is small, medium or large,
+    `changes` are settings that differ from it, as in `{"width": 320, "tied": True}`. `vocabulary_size` is the number of
+    tokens (8,000 or as many as the corpus has; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased
+    unless `lowercase` says otherwise; a `tokenizer` that was learned before may take their place. The corpus is read in
+    `batch_size` streams, `bptt_length` tokens of each in a step, and their state is carried on. How to train is said by
+    name, as in `minutes=45, learning_rate=1e-3` (all names: TrainSettings and OptimizerSettings). The same call on the
+    same folder goes on where it stopped.
     """
     here, output, place = world(), Path(output), pick_device(device)
     check_choice("kind", kind, KINDS)

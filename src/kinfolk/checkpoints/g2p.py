@@ -48,15 +48,15 @@ LONGEST = 20  # phonemes that the package writes for a word
 
 KEYS = {  # ours: theirs
     "body.source_table.weight": "enc_emb",
-    "body.encoder.cells.weight_ih_l0": "enc_w_ih",
-    "body.encoder.cells.weight_hh_l0": "enc_w_hh",
-    "body.encoder.cells.bias_ih_l0": "enc_b_ih",
-    "body.encoder.cells.bias_hh_l0": "enc_b_hh",
+    "body.encoder.cells.0.weight_ih_l0": "enc_w_ih",
+    "body.encoder.cells.0.weight_hh_l0": "enc_w_hh",
+    "body.encoder.cells.0.bias_ih_l0": "enc_b_ih",
+    "body.encoder.cells.0.bias_hh_l0": "enc_b_hh",
     "body.decoder.table.weight": "dec_emb",
-    "body.decoder.stack.cells.weight_ih_l0": "dec_w_ih",
-    "body.decoder.stack.cells.weight_hh_l0": "dec_w_hh",
-    "body.decoder.stack.cells.bias_ih_l0": "dec_b_ih",
-    "body.decoder.stack.cells.bias_hh_l0": "dec_b_hh",
+    "body.decoder.stack.cells.0.weight_ih_l0": "dec_w_ih",
+    "body.decoder.stack.cells.0.weight_hh_l0": "dec_w_hh",
+    "body.decoder.stack.cells.0.bias_ih_l0": "dec_b_ih",
+    "body.decoder.stack.cells.0.bias_hh_l0": "dec_b_hh",
     "heads.next_token.table.weight": "fc_w",
     "heads.next_token.bias": "fc_b",
 }

@@ -19,6 +19,7 @@ from kinfolk.errors import ConfigError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.family import Model
 from kinfolk.nn.heads import ProbeConfig, ProbeHead
+from kinfolk.nn.recurrent import stored_names
 
 SETTINGS, WEIGHTS = "head.json", "head.safetensors"
 FORMAT = 1
@@ -37,7 +38,8 @@ def split_probe(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
 
 def write_probe(folder: Path, name: str, probe: ProbeHead) -> None:
     """Both files."""
-    write_tensors(folder / WEIGHTS, {part: tensor.detach().cpu() for part, tensor in probe.state_dict().items()})
+    names = _stored_names(probe)
+    write_tensors(folder / WEIGHTS, {names[part]: tensor.detach().cpu() for part, tensor in probe.state_dict().items()})
     write_json(folder / SETTINGS, {"format": FORMAT, "head": name} | dataclasses.asdict(probe.config))
 
 
@@ -86,6 +88,12 @@ def _head_of(config: ProbeConfig) -> str:
 def _filled(config: ProbeConfig, tensors: SafetensorsFile) -> ProbeHead:
     with torch.device("meta"):
         probe = ProbeHead(config)
-    located = {name: Source((name,)) for name in probe.state_dict()}
+    located = {name: Source((stored,)) for name, stored in _stored_names(probe).items()}
     fill(probe, SETTINGS, located, set(), tensors, {name: name for name in tensors.names()})
     return probe.eval()
+
+
+def _stored_names(probe: ProbeHead) -> dict[str, str]:
+    """Our names of its tensors, and the file's."""
+    names = stored_names("recurrent.", "lstm", probe.config.recurrent, bidirectional=True)
+    return {name: names.get(name, name) for name in probe.state_dict()}

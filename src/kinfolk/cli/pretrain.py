@@ -22,7 +22,7 @@ from kinfolk.cli.training import PRETRAINED_ONLY, run_training, show_result, tra
 )
 def pretrain(
     *,
-    kind: Annotated[str, Argument(help="lstm, gru, rnn, or deck_gru (reset gate before the product, Cho 2014).")],
+    kind: Annotated[str, Argument(help="lstm, gru, rnn, or gru_reset_before (before the product, Cho 2014).")],
     corpus: Annotated[Path, Option(help="Lines of text, or a table with a column of texts.")],
     output: Annotated[Path, Option(help="Folder of the run; the same command resumes it.")],
     dev: Annotated[

@@ -43,6 +43,7 @@ class Config:
 
     hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one
     hf_required: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
+    hf_values: ClassVar[dict[str, dict[str, str]]] = {"activation": HF_ACTIVATIONS}  # field: public values and ours
     hf_defaults: ClassVar[dict[str, Any]] = {}  # what a public file means by leaving a setting out, where not ours
     sizes: ClassVar[tuple[str, ...]] = ("vocabulary_size", "width", "positions")  # fields that are at least 1
     choices: ClassVar[dict[str, Sequence[str]]] = {}  # fields with a list of values
@@ -93,11 +94,10 @@ class Config:
         _refuse_misspelled(hf_config, list(ours), location)
         present = {ours[name]: value for name, value in hf_config.items() if name in ours and value is not None}
         settings = cls.hf_defaults | present
-        activation = settings.get("activation")
-        if activation is not None:
-            if not isinstance(activation, str) or activation not in HF_ACTIVATIONS:
-                raise ConfigError(f"{location}: unknown activation {str(activation)[:80]!r}")
-            settings["activation"] = HF_ACTIVATIONS[activation]
+        for name in cls.hf_values.keys() & present.keys():
+            if not isinstance(present[name], str) or present[name] not in cls.hf_values[name]:
+                raise ConfigError(f"{location}: unknown {name} {str(present[name])[:80]!r}")
+            settings[name] = cls.hf_values[name][present[name]]
         types = {field.name: field.type for field in dataclasses.fields(cls)}
         try:
             for name, value in present.items():
@@ -109,10 +109,9 @@ class Config:
     def to_hf(self) -> dict[str, Any]:
         """The settings under their public names, as config.json wants them."""
         settings = {theirs: getattr(self, name) for name, theirs in self.hf_names.items()}
-        if "activation" in self.hf_names:
-            activations = {ours: theirs for theirs, ours in reversed(HF_ACTIVATIONS.items())}
-            theirs = self.hf_names["activation"]
-            settings[theirs] = activations[settings[theirs]]
+        for name in self.hf_values.keys() & self.hf_names.keys():
+            public = {ours: theirs for theirs, ours in reversed(self.hf_values[name].items())}
+            settings[self.hf_names[name]] = public[getattr(self, name)]
         return settings | dict(self.hf_required)
 
     def __post_init__(self) -> None:

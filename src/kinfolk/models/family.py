@@ -22,6 +22,7 @@ from kinfolk.errors import MissingHeadError
 from kinfolk.models.config import Config
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
+from kinfolk.nn.recurrent import RecurrentStack, stored_names
 from kinfolk.nn.trace import Trace
 
 DROPOUTS = ("dropout", "attention_dropout")
@@ -324,8 +325,11 @@ def with_new_head(
 
 def weights_hash(module: nn.Module) -> str:
     """SHA-256 of a module's weights, by name and shape."""
-    digest = hashlib.sha256()
-    for name, weight in sorted((_hashed_name(name), weight) for name, weight in module.state_dict().items()):
+    digest, names = hashlib.sha256(), {name: _hashed_name(name) for name in module.state_dict()}
+    for path, part in module.named_modules():
+        if isinstance(part, RecurrentStack):
+            names |= stored_names(f"{path}.", part.kind, part.layers, part.directions == 2)
+    for name, weight in sorted((names[name], weight) for name, weight in module.state_dict().items()):
         digest.update(f"{name} {tuple(weight.shape)}\n".encode())
         digest.update(weight.detach().float().cpu().contiguous().numpy().data)
     return digest.hexdigest()

@@ -3,27 +3,34 @@
 Idea: read a text a token at a time, keep one vector of what was read, and predict the next token from it. What such a
 model has learned of a language is worth carrying elsewhere: under a head for classes (N -> 1) or tags (N -> N) it is an
 encoder like any other, and it can start the decoder of a sequence-to-sequence model (seq2seq.py).
-Departures: none, it has no parent. As options the kind of recurrence ("gru" is torch's form, "deck_gru" that of the
-lectures: nn/gru.py), one table for reading and scoring (Press and Wolf 2017) and, for encoders that do not predict
-what comes next, both directions with half the width each.
+Departures: none, it has no parent. As options the kind of recurrence (nn/recurrent.py), one table for reading
+and scoring (Press and Wolf 2017) and, for encoders that do not predict what comes next, both directions with half the
+width each.
 Papers: Mikolov et al. 2010, "Recurrent neural network based language model"; Zaremba et al. 2014, "Recurrent Neural
 Network Regularization", whose three sizes are the presets; Dai and Le 2015, "Semi-supervised Sequence Learning".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
 from kinfolk.models.encoder_family import last_head, task_heads
 from kinfolk.models.family import Family, Head, Preset, init_recurrent
-from kinfolk.nn.gru import KINDS
+from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.nn.fast.linear import Embedding
 from kinfolk.nn.heads import VocabularyHead
-from kinfolk.nn.recurrent_decoder import RecurrentBody
+from kinfolk.nn.packed import Layout, Tokens
+from kinfolk.nn.recurrent import KINDS, CellState, RecurrentStack, stored_names
+from kinfolk.nn.state import RecurrentState
+from kinfolk.nn.trace import Trace
+
+HF_KINDS = {"deck_gru": "gru_reset_before"} | {kind: kind for kind in KINDS}  # as config.json calls them, and ours
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class RecurrentLmConfig(Config):
 
     sizes: ClassVar = (*Config.sizes, "layers")
     choices: ClassVar = {"kind": KINDS}
+    hf_values: ClassVar = {"kind": HF_KINDS}
     hf_names: ClassVar[dict[str, str]] = {
         name: name
         for name in (
@@ -57,6 +65,76 @@ class RecurrentLmConfig(Config):
         self.check_ids("end_id")
         if self.bidirectional and self.width % 2:
             raise ConfigError(f"width {self.width} cannot be halved between two directions")
+
+
+class RecurrentBody(nn.Module):
+    """A table of tokens and a recurrent stack, tokens -> (tokens, directions x hidden), and the state after them.
+
+    ids ── table ── dropout ── stack ── dropout ──> vectors
+
+    A language model is one of these under a vocabulary head; the decoder of a sequence-to-sequence model is one whose
+    state begins where the encoder ended. Dropout lies where nothing recurs (Zaremba et al. 2014).
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        width: int,
+        hidden: int,
+        layers: int,
+        kind: str,
+        dropout: float,
+        bidirectional: bool = False,
+    ):
+        super().__init__()
+        self.depth, self.bidirectional = layers, bidirectional
+        self.table = Embedding(vocabulary, width)
+        self.stack = RecurrentStack(kind, width, hidden, layers, bidirectional, dropout)
+        self.dropout = Dropout(dropout)
+
+    @property
+    def token_embedding(self) -> Embedding:
+        """(vocabulary, width), which a vocabulary head may share."""
+        return self.table
+
+    def forward(
+        self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None, state: CellState | None = None
+    ) -> Tensor:
+        """Vectors of the last layer, or of layer `depth`; `state` is where each sequence begins, zeros without it."""
+        if trace is None and depth is None:
+            return self.read(tokens, state)[0]
+        embedded = self.dropout(self.table(tokens.ids))
+        layers = [embedded, *self.stack.each_layer(embedded, tokens.layout, state, depth)[0]]
+        if trace is not None:
+            trace.begin(tokens.layout)
+            for hidden in layers:
+                trace.add_hidden(hidden)
+        return self.dropout(layers[-1])  # type: ignore[no-any-return]
+
+    def read(self, tokens: Tokens, state: CellState | None = None) -> tuple[Tensor, CellState]:
+        """Vectors of the last layer, and the state after each sequence, from which the next batch can go on."""
+        hidden, end = self.stack(self.dropout(self.table(tokens.ids)), tokens.layout, state)
+        return self.dropout(hidden), end
+
+    def last(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """What each direction knows when it has read all: (tokens, width) -> (sequences, width)."""
+        if not self.bidirectional:
+            return layout.last(hidden)
+        forward, backward = hidden.chunk(2, -1)  # what was read from the right has read all at the first token
+        return torch.cat([layout.last(forward), layout.first(backward)], -1)
+
+    def start(self, source: Tokens, beams: int) -> RecurrentState:
+        """Read what each text begins with, but for its last token: that is fed first. An empty beginning is none."""
+        return RecurrentState.of(self.read(source)[1], beams)
+
+    def step(self, ids: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """One token more of each row: (rows,) -> (rows, hidden), and the state after it."""
+        hidden, memory = self.stack.step(self.dropout(self.table(ids)), state.memory)
+        return self.dropout(hidden), replace(state, memory=memory)
+
+    def layer_id(self, name: str) -> int:
+        """The layer that a weight belongs to, from 1, and 0 for the table."""
+        return 1 + self.stack.layer_of(name) if name.startswith("stack.") else 0
 
 
 def build_body(config: RecurrentLmConfig) -> RecurrentBody:
@@ -91,7 +169,7 @@ FAMILY = Family(
     prefix="decoder",
     base_architecture="RecurrentModel",
     presets=PRESETS,
-    keys={"": ""},
+    keys=lambda config: stored_names("stack.", config.kind, config.layers, config.bidirectional) | {"": ""},
     heads={"next_token": NEXT_TOKEN} | task_heads("Recurrent", classify=last_head, choose=last_head),
     default_heads=("next_token",),
     initialize=init_recurrent,

@@ -22,17 +22,16 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import TranslationConfig
-from kinfolk.models.family import Family, Head, Model, Preset, init_recurrent
-from kinfolk.models.recurrent_lm import RecurrentLmConfig
+from kinfolk.models.family import Family, Head, Keys, Model, Preset, init_recurrent
+from kinfolk.models.recurrent_lm import HF_KINDS, RecurrentBody, RecurrentLmConfig
 from kinfolk.nn.fast.dropout import Dropout
 from kinfolk.nn.fast.linear import Embedding, Linear
-from kinfolk.nn.gru import KINDS, build_recurrent
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
-from kinfolk.nn.recurrent import CellState
-from kinfolk.nn.recurrent_decoder import RecurrentBody, RecurrentState, layer_of
+from kinfolk.nn.recurrent import KINDS, CellState, RecurrentStack, stored_names
 from kinfolk.nn.scopes import Full
 from kinfolk.nn.scores import LuongAttention
+from kinfolk.nn.state import RecurrentState
 from kinfolk.nn.trace import PairTrace, Trace
 
 
@@ -51,6 +50,7 @@ class Seq2SeqConfig(TranslationConfig):
 
     sizes: ClassVar = (*TranslationConfig.sizes, "hidden", "layers")
     choices: ClassVar = {"kind": KINDS}
+    hf_values: ClassVar = {"kind": HF_KINDS}
     hf_names: ClassVar[dict[str, str]] = {
         name: name
         for name in (
@@ -81,7 +81,7 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.config = config
         self.source_table = None if config.shared_tables else Embedding(config.vocabulary_size, config.width)
-        self.encoder = build_recurrent(
+        self.encoder = RecurrentStack(
             config.kind, config.width, config.hidden, config.layers, config.bidirectional, config.dropout
         )
         self.bridge = Bridge(config.hidden, config.layers, config.kind) if config.bidirectional else None
@@ -154,9 +154,9 @@ class Seq2Seq(nn.Module):
         """The layer of a weight: 0 for tables, the encoder's layers, then the decoder's."""
         layers: int = self.config.layers
         if name.startswith("encoder."):
-            return 1 + layer_of(name, self.encoder)
+            return 1 + self.encoder.layer_of(name)
         if name.startswith("decoder.stack."):
-            return 1 + layers + layer_of(name, self.decoder.stack)
+            return 1 + layers + self.decoder.stack.layer_of(name)
         if name.startswith("bridge."):
             return layers
         return 0 if name.endswith("table.weight") else self.depth + 1
@@ -219,6 +219,12 @@ def heads(architecture: str) -> dict[str, Head]:
     }
 
 
+def keys(config: Seq2SeqConfig) -> Keys:
+    """Ours: those of our files, where they differ."""
+    encoder = stored_names("encoder.", config.kind, config.layers, config.bidirectional)
+    return encoder | stored_names("decoder.stack.", config.kind, config.layers, bidirectional=False) | {"": ""}
+
+
 FAMILY = Family(
     name="kinfolk-seq2seq",
     title="Seq2Seq",
@@ -228,7 +234,7 @@ FAMILY = Family(
     config=Seq2SeqConfig,
     body=Seq2Seq,
     presets=PRESETS,
-    keys={"": ""},
+    keys=keys,
     heads=heads("Seq2Seq"),
     default_heads=("next_token",),
     initialize=init_recurrent,

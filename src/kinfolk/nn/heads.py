@@ -21,7 +21,7 @@ from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Linear
 from kinfolk.nn.fast.precision import linear
 from kinfolk.nn.losses import chunked_cross_entropy
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.recurrent import Recurrent
+from kinfolk.nn.recurrent import RecurrentStack
 
 JOINS = ("sum", "concat", "mix")
 POOLS = ("first", "mean", "max")
@@ -212,7 +212,7 @@ class ProbeHead(nn.Module):
         self.layers = config.layers
         self.mix = ScalarMix(len(config.layers)) if config.join == "mix" else None
         self.recurrent = (
-            Recurrent(config.joined_width, config.hidden, config.recurrent, "lstm", dropout=config.dropout)
+            RecurrentStack("lstm", config.joined_width, config.hidden, config.recurrent, True, config.dropout)
             if config.recurrent
             else None
         )

@@ -1,134 +1,37 @@
-"""Recurrence over packed batches: torch's RNN, LSTM and GRU kernels, without padding.
+"""Recurrence over packed batches, without padding: a stack of single layers, each in one direction.
 
-    rnn    h_t = tanh(W x_t + U h_(t-1) + b)
-    gru    h_t = (1 - z) n + z h_(t-1),     z and n from x_t and h_(t-1); n = tanh(W x_t + r (U h_(t-1) + b) + a)
-    lstm   c_t = f c_(t-1) + i g,  h_t = o tanh(c_t),     i, f, g, o from x_t and h_(t-1)
+    rnn                h_t = tanh(W x_t + U h_(t-1) + b)
+    lstm               c_t = f c_(t-1) + i g,  h_t = o tanh(c_t),      i, f, g, o from x_t and h_(t-1)
+    gru                h_t = (1 - z) n + z h_(t-1),                     z and n from x_t and h_(t-1):
+                         n = tanh(W x_t + a + r * (U h_(t-1) + b))      the reset gate r after the product
+    gru_reset_before     n = tanh(W x_t + b + U (r * h_(t-1)))          r before the product: Cho et al. 2014
+
+"gru" resets what comes out of the matrix, so that one product serves all gates; that is what torch's and cuDNN's
+kernels compute. Weights learned in one form mean something else in the other.
 
 The kernels want their rows step by step, the longest sequences first: all first tokens, then all second ones. Our rows
-lie sequence by sequence, so one permutation leads there and one back.
+lie sequence by sequence, so one permutation leads there and one back. The reverse direction reads the same rows in an
+order in which every sequence begins with its last token.
 
-    ours     a0 a1 b0 b1 b2        theirs   b0 a0 | b1 a1 | b2
+    ours     a0 a1 b0 b1 b2        theirs   b0 a0 | b1 a1 | b2        reversed   b2 a1 | b1 a0 | b0
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from kinfolk.nn.fast.dropout import dropout
+from kinfolk.nn.fast.linear import Linear
 from kinfolk.nn.packed import Layout
 
 CellState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers x directions, sequences, hidden)
-
-
-class _NotOnMeta(nn.RNNBase):
-    """As in fast/linear.py: on the meta device random numbers mean nothing, and asking for them is slow."""
-
-    def reset_parameters(self) -> None:
-        if not next(self.parameters()).is_meta:
-            super().reset_parameters()
-
-
-class _Plain(_NotOnMeta, nn.RNN):
-    pass
-
-
-class _Gated(_NotOnMeta, nn.GRU):
-    pass
-
-
-class _LongShort(_NotOnMeta, nn.LSTM):
-    pass
-
-
-KINDS: dict[str, Callable[..., nn.RNNBase]] = {"rnn": _Plain, "lstm": _LongShort, "gru": _Gated}
-
-
-class Recurrent(nn.Module):
-    """A stack of recurrent layers: (tokens, width) -> (tokens, directions x hidden), and the state after the end.
-
-    With both directions, a token's vector is what was read up to it from the left and from the right, side by side; a
-    layer of the stack reads both of the layer below. Dropout lies between the layers.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        layers: int = 1,
-        kind: str = "lstm",
-        bidirectional: bool = True,
-        dropout: float = 0.0,
-    ):
-        super().__init__()
-        self.kind = kind
-        self.output_width = hidden * (1 + bidirectional)
-        between = dropout if layers > 1 else 0.0
-        self.cells = KINDS[kind](width, hidden, layers, dropout=between, bidirectional=bidirectional)
-
-    def start(self, sequences: int, like: Tensor) -> CellState:
-        """Zeros, on the device and in the type of `like`."""
-        cells = self.cells
-        shape = (cells.num_layers * (1 + cells.bidirectional), sequences, cells.hidden_size)
-        return tuple(like.new_zeros(shape) for _ in range(2 if self.kind == "lstm" else 1))
-
-    def forward(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> tuple[Tensor, CellState]:
-        """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
-        if 0 in layout.lengths:
-            return self._beside_empty(
-                vectors, layout, self.start(layout.sequences, vectors) if state is None else state
-            )
-        steps = Steps.of(layout)
-        given = PackedSequence(vectors[steps.order], steps.sizes, steps.sorted, steps.unsorted)
-        found, end = self._run(given, state)
-        return found.data[steps.back], end
-
-    def each_layer(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> list[Tensor]:
-        """What every layer gives, (tokens, directions x hidden) each; torch's kernels show only the last."""
-        found, directions = [], 1 + self.cells.bidirectional
-        for number in range(self.cells.num_layers):
-            rows = slice(number * directions, (number + 1) * directions)
-            before = None if state is None else tuple(piece[rows] for piece in state)
-            vectors = self._layer(number)(vectors, layout, before)[0]
-            found.append(vectors)
-            vectors = F.dropout(vectors, self.cells.dropout, self.training)
-        return found
-
-    def _layer(self, number: int) -> Recurrent:
-        """One layer as a stack of its own, of the same weights."""
-        cells = self.cells
-        width = cells.input_size if number == 0 else self.output_width
-        with torch.device("meta"):
-            layer = Recurrent(width, cells.hidden_size, 1, self.kind, cells.bidirectional)
-        for name in list(dict(layer.cells.named_parameters())):
-            setattr(layer.cells, name, getattr(cells, name.replace("_l0", f"_l{number}")))
-        return layer
-
-    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""
-        assert not self.cells.bidirectional, "a text cannot be written from both ends"
-        found, end = self._run(vectors.unsqueeze(0), state)
-        return found[0], end
-
-    def _run(self, given: Any, state: CellState | None) -> tuple[Any, CellState]:
-        found, end = self.cells(given, state[0] if state is not None and self.kind != "lstm" else state)
-        return found, end if isinstance(end, tuple) else (end,)
-
-    def _beside_empty(self, vectors: Tensor, layout: Layout, state: CellState) -> tuple[Tensor, CellState]:
-        """The kernels know no empty sequences: the others run without them. Empty ones have no rows to take out."""
-        lengths = tuple(length for length in layout.lengths if length)
-        if not lengths:
-            return vectors.new_zeros(0, self.output_width), state
-        numbers = [number for number, length in enumerate(layout.lengths) if length]
-        rows = torch.tensor(numbers, device=layout.device)
-        found, end = self(vectors, Layout(lengths, layout.device), tuple(piece[:, rows] for piece in state))
-        return found, tuple(piece.index_copy(1, rows, new) for piece, new in zip(state, end, strict=True))
 
 
 @dataclass(frozen=True)
@@ -136,9 +39,11 @@ class Steps:
     """How the rows of a layout lie for the kernels.
 
     `order` leads to their rows and `back` to ours, (tokens,); `sizes` counts the sequences that are still going on at
-    each step, on the host; `sorted` names the sequences by falling length, `unsorted` is its inverse.
+    each step, on the host; `sorted` lists the sequences by falling length, `unsorted` is its inverse; `reverse` leads
+    from their rows to those of the reverse direction, and back.
     """
 
+    layout: Layout
     order: Tensor
     back: Tensor
     sizes: Tensor
@@ -152,9 +57,211 @@ class Steps:
         by_length = np.argsort(-lengths, kind="stable")
         ranks = np.argsort(by_length)
         owners = np.repeat(np.arange(len(lengths)), lengths)
-        places = np.arange(layout.tokens) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        order = np.lexsort((ranks[owners], places))
-        sizes = np.bincount(places)  # place t occurs once in every sequence that is longer than t
+        positions = np.arange(layout.tokens) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        order = np.lexsort((ranks[owners], positions))
+        sizes = np.bincount(positions)  # position t occurs once in every sequence that is longer than t
         back = np.argsort(order)
         on_device = [torch.from_numpy(rows).to(layout.device) for rows in (order, back, by_length, ranks)]
-        return cls(on_device[0], on_device[1], torch.from_numpy(sizes), on_device[2], on_device[3])
+        return cls(layout, on_device[0], on_device[1], torch.from_numpy(sizes), on_device[2], on_device[3])
+
+    @cached_property
+    def reverse(self) -> Tensor:
+        layout = self.layout
+        lengths, starts = (torch.tensor(values, device=layout.device) for values in (layout.lengths, layout.starts))
+        reversed_rows = (2 * starts + lengths - 1)[layout.owners] - torch.arange(layout.tokens, device=layout.device)
+        return self.back[reversed_rows[self.order]]
+
+
+class _TorchLayer(nn.RNNBase):
+    """One layer in one direction, by torch's kernels."""
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__(width, hidden)  # type: ignore[arg-type, call-arg]
+
+    def reset_parameters(self) -> None:
+        """As in fast/linear.py: on the meta device random numbers mean nothing, and asking for them is slow."""
+        if not self.weight_ih_l0.is_meta:
+            super().reset_parameters()
+
+    @property
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0  # type: ignore[return-value]
+
+    def run(self, vectors: Tensor, sizes: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """All steps: rows as the kernels want them (tokens, width), and the state (rows, hidden) before and after."""
+        before: Any = tuple(piece.unsqueeze(0) for piece in state)
+        output, after = self(PackedSequence(vectors, sizes), before if len(before) == 2 else before[0])
+        return output.data, tuple(piece[0] for piece in (after if isinstance(after, tuple) else (after,)))
+
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """One step: (rows, width) -> (rows, hidden), and the state after it."""
+        raise NotImplementedError
+
+
+class _Rnn(_TorchLayer, nn.RNN):
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        hidden = torch.rnn_tanh_cell(vectors, state[0], *self.weights)
+        return hidden, (hidden,)
+
+
+class _Gru(_TorchLayer, nn.GRU):
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        hidden = torch.gru_cell(vectors, state[0], *self.weights)
+        return hidden, (hidden,)
+
+
+class _Lstm(_TorchLayer, nn.LSTM):
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        hidden, cell = torch.lstm_cell(vectors, state, *self.weights)
+        return hidden, (hidden, cell)
+
+
+class GruResetBefore(nn.Module):
+    """One layer in one direction, a loop of steps.
+
+    z = sigmoid(W_z x + U_z h + b_z)      r = sigmoid(W_r x + U_r h + b_r)      n = tanh(W_h x + U_h (r * h) + b_h)
+    """
+
+    def __init__(self, width: int, hidden: int):
+        super().__init__()
+        self.inputs = Linear(width, 3 * hidden)  # W_r, W_z, W_h and the three biases
+        self.gates = Linear(hidden, 2 * hidden, bias=False)  # U_r, U_z
+        self.candidate = Linear(hidden, hidden, bias=False)  # U_h
+
+    def run(self, vectors: Tensor, sizes: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """As torch's layers."""
+        (hidden,), outputs = state, []
+        for projected in self.inputs(vectors).split(sizes.tolist()):
+            output = self._step(projected, hidden[: len(projected)])
+            outputs.append(output)
+            hidden = torch.cat([output, hidden[len(projected) :]])  # shorter sequences have ended
+        return torch.cat(outputs), (hidden,)
+
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """As torch's layers."""
+        output = self._step(self.inputs(vectors), state[0])
+        return output, (output,)
+
+    def _step(self, projected: Tensor, before: Tensor) -> Tensor:
+        """What `inputs` made of x_t (rows, 3 hidden), and h_(t-1) (rows, hidden) -> h_t."""
+        width = before.shape[-1]
+        reset, update = torch.sigmoid(projected[:, : 2 * width] + self.gates(before)).chunk(2, -1)
+        candidate = torch.tanh(projected[:, 2 * width :] + self.candidate(reset * before))
+        return (1 - update) * candidate + update * before
+
+
+LAYERS = {"rnn": _Rnn, "lstm": _Lstm, "gru": _Gru, "gru_reset_before": GruResetBefore}
+KINDS = tuple(LAYERS)
+
+
+class RecurrentStack(nn.Module):
+    """Recurrent layers of one of `KINDS`: (tokens, width) -> (tokens, directions x hidden), and the state at the end.
+
+    With both directions, a token's vector is what was read up to it from the left and from the right, side by side; a
+    layer of the stack reads both of the layer below. Dropout lies between the layers. `cells` are the layers, a layer's
+    two directions one after the other.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        width: int,
+        hidden: int,
+        layers: int = 1,
+        bidirectional: bool = False,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.kind, self.hidden, self.layers, self.directions = kind, hidden, layers, 1 + bidirectional
+        self.output_width = hidden * self.directions
+        widths = [width, *[self.output_width] * (layers - 1)]
+        self.cells = nn.ModuleList([LAYERS[kind](inputs, hidden) for inputs in widths for _ in range(self.directions)])
+        self.dropout = dropout
+
+    def start(self, sequences: int, like: Tensor) -> CellState:
+        """Zeros, on the device and in the type of `like`."""
+        parts = 2 if self.kind == "lstm" else 1
+        return tuple(like.new_zeros(len(self.cells), sequences, self.hidden) for _ in range(parts))
+
+    def forward(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> tuple[Tensor, CellState]:
+        """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
+        layers, end, back = self._layers(vectors, layout, state, self.layers)
+        return layers[-1].index_select(0, back), end
+
+    def each_layer(
+        self, vectors: Tensor, layout: Layout, state: CellState | None = None, depth: int | None = None
+    ) -> tuple[list[Tensor], CellState]:
+        """What each of the first `depth` layers gives, (tokens, directions x hidden) each, and the state at the end."""
+        layers, end, back = self._layers(vectors, layout, state, self.layers if depth is None else depth)
+        return [layer.index_select(0, back) for layer in layers], end
+
+    def _layers(
+        self, vectors: Tensor, layout: Layout, state: CellState | None, depth: int
+    ) -> tuple[list[Tensor], CellState, Tensor]:
+        """The same in the kernels' order, and the rows that lead back to ours."""
+        state = self.start(layout.sequences, vectors) if state is None else state
+        if not layout.tokens:
+            return [vectors.new_zeros(0, self.output_width)] * depth, state, layout.owners
+        steps, layers, ends = Steps.of(layout), [], []
+        before = [piece.index_select(1, steps.sorted) for piece in state]
+        vectors = vectors.index_select(0, steps.order)
+        for layer in range(depth):
+            if layer:
+                vectors = self._drop(vectors, steps)
+            sides = []
+            for direction in range(self.directions):
+                rows = vectors.index_select(0, steps.reverse) if direction else vectors
+                index = layer * self.directions + direction
+                output, end = self._run(index, rows, steps.sizes, tuple(piece[index] for piece in before))
+                sides.append(output.index_select(0, steps.reverse) if direction else output)
+                ends.append(end)
+            vectors = torch.cat(sides, -1) if self.directions == 2 else sides[0]
+            layers.append(vectors)
+        end = tuple(torch.stack(pieces).index_select(1, steps.unsorted) for pieces in zip(*ends, strict=True))
+        return layers, end, steps.back
+
+    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""
+        assert self.directions == 1, "a text cannot be written from both ends"
+        ends = []
+        for index, cell in enumerate(self.cells):
+            if index:
+                vectors = self._drop(vectors, None)
+            vectors, end = cell.step(vectors, tuple(piece[index] for piece in state))  # type: ignore[operator]
+            ends.append(end)
+        return vectors, tuple(torch.stack(pieces) for pieces in zip(*ends, strict=True))
+
+    def layer_of(self, name: str) -> int:
+        """The index of the layer that a weight `….cells.….…` belongs to."""
+        return int(name.rpartition("cells.")[2].split(".")[0]) // self.directions
+
+    def _run(self, index: int, rows: Tensor, sizes: Tensor, state: CellState) -> tuple[Tensor, CellState]:
+        """One layer in one direction; the kernels know no empty sequences, which are the last ones."""
+        count = int(sizes[0])
+        if count == len(state[0]):
+            return self.cells[index].run(rows, sizes, state)  # type: ignore[operator, no-any-return]
+        output, end = self.cells[index].run(rows, sizes, tuple(piece[:count] for piece in state))  # type: ignore[operator]
+        return output, tuple(torch.cat([new, piece[count:]]) for new, piece in zip(end, state, strict=True))
+
+    def _drop(self, vectors: Tensor, steps: Steps | None) -> Tensor:
+        """Dropout between layers, drawn as torch's fused stack draws it, or for our own layer in the order of rows."""
+        if not self.training or self.dropout == 0:
+            return vectors
+        if self.kind != "gru_reset_before":
+            return torch.dropout(vectors, self.dropout, train=True)
+        if steps is None:
+            return dropout(vectors, self.dropout)
+        return dropout(vectors.index_select(0, steps.back), self.dropout).index_select(0, steps.order)
+
+
+def stored_names(prefix: str, kind: str, layers: int, bidirectional: bool) -> dict[str, str]:
+    """Names of a stack's weights in files, where they are others: torch's, of one module for all layers."""
+    if kind == "gru_reset_before":
+        return {}
+    directions = ("", "_reverse") if bidirectional else ("",)
+    cells = [f"l{layer}{direction}" for layer in range(layers) for direction in directions]
+    return {
+        f"{prefix}cells.{index}.{part}_l0": f"{prefix}cells.{part}_{cell}"
+        for index, cell in enumerate(cells)
+        for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    }

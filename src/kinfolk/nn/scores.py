@@ -22,9 +22,8 @@ from torch import Tensor, nn
 
 from kinfolk.nn.fast.linear import Linear
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.recurrent_decoder import RecurrentState
 from kinfolk.nn.scopes import AttentionPlan, Group
-from kinfolk.nn.state import keep_lengths, source_padding
+from kinfolk.nn.state import RecurrentState, keep_lengths, source_padding
 from kinfolk.nn.trace import Trace
 
 

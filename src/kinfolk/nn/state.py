@@ -215,6 +215,28 @@ class DecoderState:
         return DecoderState(self.cache.keep(sentences), source, self.positions)
 
 
+@dataclass(frozen=True)
+class RecurrentState:
+    """The state of a recurrent decoder: hidden vectors of each row."""
+
+    beams: int
+    memory: tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers, rows, hidden)
+
+    @classmethod
+    def of(cls, memory: tuple[Tensor, ...], beams: int) -> RecurrentState:
+        """From the state of each sentence; all its beams begin there."""
+        return cls(beams, tuple(piece.repeat_interleave(beams, dim=1) for piece in memory))
+
+    def reorder(self, rows: Tensor) -> Self:
+        """Row i goes on from what row rows[i] was."""
+        return replace(self, memory=tuple(piece.index_select(1, rows) for piece in self.memory))
+
+    def keep(self, sentences: Tensor) -> Self:
+        """Only these sentences, with all their beams."""
+        beams = torch.arange(self.beams, device=sentences.device)
+        return self.reorder((sentences.unsqueeze(1) * self.beams + beams).flatten())
+
+
 def compaction_order(alive: Tensor) -> Tensor:
     """Indices of sentences, rising, in an order in which few are moved: the last ones fill the gaps."""
     count = len(alive)
