@@ -81,18 +81,18 @@ def _shapes(archive: zipfile.ZipFile, path: Path) -> dict[str, tuple[int, ...]]:
     for fault, names in (("missing", wanted - set(sizes)), ("not expected", set(sizes) - wanted)):
         if names:
             raise WeightsError(f"{path}: {len(names)} arrays are {fault}: {shorten_list(sorted(names))}")
-    found = {}
+    shapes = {}
     for name, size in sizes.items():
         with archive.open(f"{name}.npy") as stream:
             version = np.lib.format.read_magic(stream)
             if version != (1, 0):
                 raise WeightsError(f"{path}: {name} is written in version {version} of the format, not (1, 0)")
             shape, _, kind = np.lib.format.read_array_header_1_0(stream)
-            held = size - stream.tell()
-        if kind != np.dtype("<f4") or 4 * int(np.prod(shape, dtype=object)) != held:
-            raise WeightsError(f"{path}: {name} says {kind} {str(shape)[:60]}, and holds {held:,} bytes")
-        found[name] = shape
-    return found
+            stored = size - stream.tell()
+        if kind != np.dtype("<f4") or 4 * int(np.prod(shape, dtype=object)) != stored:
+            raise WeightsError(f"{path}: {name} says {kind} {str(shape)[:60]}, and holds {stored:,} bytes")
+        shapes[name] = shape
+    return shapes
 
 
 def _empty(shapes: dict[str, tuple[int, ...]], path: Path) -> Model:
@@ -125,8 +125,8 @@ def _tensor(archive: zipfile.ZipFile, name: str, path: Path) -> torch.Tensor:
 def g2p_tokenizer() -> PairTokenizer:
     """Words letter by letter, in lower case and without accents; phonemes with blanks between them."""
     plain = {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}, {"type": "Lowercase"}]}
-    letters = {token: number for number, token in enumerate(LETTERS)}
-    phonemes = {token: number for number, token in enumerate(PHONEMES)}
+    letters = {token: index for index, token in enumerate(LETTERS)}
+    phonemes = {token: index for index, token in enumerate(PHONEMES)}
     words = {"type": "WordLevel", "vocab": phonemes, "unk_token": "<unk>"}
     return PairTokenizer(
         _tokenizer(letters, {"normalizer": plain, "model": bpe_model(letters, [], "<unk>")}),

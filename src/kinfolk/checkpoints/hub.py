@@ -49,10 +49,10 @@ def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
         raise FolderError(f"{path} is a file; give the folder that holds config.json")
     if isinstance(name_or_path, Path) or not NAME.fullmatch(name):
         raise FolderError(f"{name[:200]!r}: no such folder")
-    found = _fetch(name, READ)
-    if allow_pickle and not any(found.glob("*.safetensors")):
-        found = _fetch(name, READ + PICKLES)
-    return found
+    folder = _fetch(name, READ)
+    if allow_pickle and not any(folder.glob("*.safetensors")):
+        folder = _fetch(name, READ + PICKLES)
+    return folder
 
 
 def _fetch(name: str, patterns: Sequence[str]) -> Path:
@@ -61,7 +61,7 @@ def _fetch(name: str, patterns: Sequence[str]) -> Path:
 
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     try:
-        found = snapshot_download(
+        folder = snapshot_download(
             name, allow_patterns=list(patterns), ignore_patterns=list(NEVER), local_files_only=offline, tqdm_class=None
         )
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
@@ -72,4 +72,4 @@ def _fetch(name: str, patterns: Sequence[str]) -> Path:
     except Exception as error:  # whatever a library makes of a foreign server's answer
         reason = (str(error).splitlines() or [""])[0][:200]
         raise HubError(f'"{name}" cannot be fetched from the hub: {type(error).__name__} {reason}') from None
-    return Path(found)
+    return Path(folder)

@@ -52,11 +52,11 @@ def check_manifest(folder: Path) -> bool:
 
 def _file_names(folder: Path) -> Iterator[str]:
     """Relative names of all files that are not hidden, nor in a hidden folder."""
-    for place, folders, files in os.walk(folder, onerror=_refuse):
+    for parent, folders, files in os.walk(folder, onerror=_refuse):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in files:
             if not name.startswith("."):
-                yield (Path(place) / name).relative_to(folder).as_posix()
+                yield (Path(parent) / name).relative_to(folder).as_posix()
 
 
 def _refuse(error: OSError) -> None:
@@ -80,12 +80,12 @@ def _text_hash(text: str) -> str:
 def _listed(path: Path) -> dict[str, dict[str, Any]]:
     """The `files` of a manifest whose form and seal are right."""
     text = read_text(path)
-    found = parse_json(text, str(path))
-    if not isinstance(found, dict) or type(found.get("format")) is not int:
+    manifest = parse_json(text, str(path))
+    if not isinstance(manifest, dict) or type(manifest.get("format")) is not int:
         raise FolderError(f"{path}: not a manifest of kinfolk; remove it if it is a file of your own")
-    if found["format"] != FORMAT:
-        raise FolderError(f"{path}: format {found['format']} is not known to kinfolk {__version__}; update kinfolk")
-    seal, files = found.get("sha256"), found.get("files")
+    if manifest["format"] != FORMAT:
+        raise FolderError(f"{path}: format {manifest['format']} is not known to kinfolk {__version__}; update kinfolk")
+    seal, files = manifest.get("sha256"), manifest.get("files")
     if not isinstance(seal, str) or not seal or _text_hash(text.replace(seal, "", 1)) != seal:
         raise FolderError(f"{path}: the manifest itself was changed after it was written; get the folder again")
     if not isinstance(files, dict) or not all(_is_measure(value) for value in files.values()):
@@ -110,8 +110,8 @@ def _check_file(path: Path, expected: dict[str, Any]) -> None:
 
 def _check_additions(folder: Path, files: dict[str, dict[str, Any]]) -> None:
     """Refuse an unlisted file that kinfolk might read, in the folders that hold listed files."""
-    for place in sorted({(folder / name).parent for name in files} | {folder}):
-        for path in sorted(place.iterdir()):
+    for parent in sorted({(folder / name).parent for name in files} | {folder}):
+        for path in sorted(parent.iterdir()):
             name = path.relative_to(folder).as_posix()
             if name in files or name == NAME or path.name.startswith(".") or path.is_dir():
                 continue

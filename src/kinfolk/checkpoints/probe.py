@@ -28,12 +28,12 @@ HEADS = ("classify", "tag", "tag_crf")
 
 def split_probe(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
     """The model as other libraries know it, and its probe with the name of the head."""
-    found = [(name, head) for name, head in model.heads.items() if isinstance(head, ProbeHead)]
-    if not found:
+    probes = [(name, head) for name, head in model.heads.items() if isinstance(head, ProbeHead)]
+    if not probes:
         return model, None
     if len(model.heads) > 1:
         raise WeightsError(f"a probe is saved with no other head beside it; here are {shorten_list(model.heads)}")
-    return model.with_heads({}), found[0]
+    return model.with_heads({}), probes[0]
 
 
 def write_probe(folder: Path, name: str, probe: ProbeHead) -> None:
@@ -48,35 +48,35 @@ def read_probe(folder: Path, config: Any) -> tuple[str, ProbeHead] | None:
     path = inside(folder, SETTINGS)
     if not path.exists():
         return None
-    public = read_object(path)
-    if public.pop("format", None) != FORMAT:
+    settings = read_object(path)
+    if settings.pop("format", None) != FORMAT:
         raise ConfigError(f"{path}: not a head that kinfolk wrote, or one of a later version")
-    name = public.pop("head", None)
+    name = settings.pop("head", None)
     try:
-        settings = _settings(public, config)
-        if name != _head_of(settings):
+        probe_config = _settings(settings, config)
+        if name != _head_of(probe_config):
             raise ConfigError(f"head={str(name)[:60]!r} is not what pool and crf make of it")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return str(name), _filled(settings, SafetensorsFile(inside(folder, WEIGHTS)))
+    return str(name), _filled(probe_config, SafetensorsFile(inside(folder, WEIGHTS)))
 
 
-def _settings(public: dict[str, Any], config: Any) -> ProbeConfig:
+def _settings(settings: dict[str, Any], config: Any) -> ProbeConfig:
     known = [field.name for field in dataclasses.fields(ProbeConfig)]
-    for name in public:
+    for name in settings:
         if name not in known:
             raise ConfigError(f'unknown setting "{name[:60]}"{did_you_mean(name[:60], known)}')
-    missing = [name for name in known if name not in public]
+    missing = [name for name in known if name not in settings]
     if missing:
         raise ConfigError(f"no {shorten_list(missing)}")
-    layers = public["layers"]
-    found = ProbeConfig(**(public | {"layers": tuple(layers) if isinstance(layers, list) else layers}))
-    if found.width != config.width or max(found.layers) > config.layers:
+    layers = settings["layers"]
+    probe = ProbeConfig(**(settings | {"layers": tuple(layers) if isinstance(layers, list) else layers}))
+    if probe.width != config.width or max(probe.layers) > config.layers:
         raise ConfigError(
-            f"reads layer {max(found.layers)} of width {found.width}; the encoder has {config.layers} layers of width "
+            f"reads layer {max(probe.layers)} of width {probe.width}; the encoder has {config.layers} layers of width "
             f"{config.width}"
         )
-    return found
+    return probe
 
 
 def _head_of(config: ProbeConfig) -> str:

@@ -15,7 +15,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.files import inside, read_json, read_object, write_json
 
 POOLS = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
-TOLD = "config_sentence_transformers.json"
+CONFIG_FILE = "config_sentence_transformers.json"
 PUBLIC_POOLS = {"cls": "first", "mean": "mean", "max": "max"}
 
 
@@ -28,7 +28,7 @@ class SentenceRecipe:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
-    # All that config_sentence_transformers.json says, to be handed on: other prompts, and more.
+    # All of config_sentence_transformers.json, handed on by a save; pickles know it by this name.
     told: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
@@ -51,10 +51,10 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
     max_length = limits.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 3):
         raise ConfigError(f"{folder}/sentence_bert_config.json: max_seq_length={str(max_length)[:60]} makes no sense")
-    told = _optional_object(folder, TOLD)
-    prompt = _prompt(told, folder)
+    saved = _optional_object(folder, CONFIG_FILE)
+    prompt = _prompt(saved, folder)
     pool = _read_pool(folder, str(steps[1].get("path", "")), prompt)
-    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt, told)
+    return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt, saved)
 
 
 def _read_pool(folder: Path, name: str, prompt: str) -> str:
@@ -78,7 +78,7 @@ def _prompt(settings: Mapping[str, Any], folder: Path) -> str:
     if default is None:
         return ""
     if not isinstance(prompts, dict) or not isinstance(default, str) or not isinstance(prompts.get(default), str):
-        raise ConfigError(f"{folder}/{TOLD}: no prompt is called {str(default)[:60]!r}")
+        raise ConfigError(f"{folder}/{CONFIG_FILE}: no prompt is called {str(default)[:60]!r}")
     return str(prompts[default])
 
 
@@ -92,8 +92,8 @@ def write_recipe(folder: Path, recipe: SentenceRecipe, width: int) -> None:
     kinds = ["Transformer", "Pooling"] + ["Normalize"] * recipe.normalize
     paths = ["", "1_Pooling", "2_Normalize"]
     steps = [
-        {"idx": number, "name": str(number), "path": paths[number], "type": f"sentence_transformers.models.{kind}"}
-        for number, kind in enumerate(kinds)
+        {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.models.{kind}"}
+        for index, kind in enumerate(kinds)
     ]
     write_json(folder / "modules.json", steps)
     modes = {mode: name == recipe.pool for mode, name in POOLS.items()}
@@ -101,7 +101,7 @@ def write_recipe(folder: Path, recipe: SentenceRecipe, width: int) -> None:
     limits = {"max_seq_length": recipe.max_length, "do_lower_case": recipe.lowercase}
     write_json(folder / "sentence_bert_config.json", limits)
     if recipe.told:
-        write_json(folder / TOLD, dict(recipe.told))
+        write_json(folder / CONFIG_FILE, dict(recipe.told))
     elif recipe.prompt:
         prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
-        write_json(folder / TOLD, prompts)
+        write_json(folder / CONFIG_FILE, prompts)

@@ -232,8 +232,8 @@ class ShardedTensors:
                 (present - listed, "holds, but the index does not place there,"),
             ):
                 if names:
-                    told = shorten_list(repr(name[:80]) for name in sorted(names))
-                    raise WeightsError(f"{index}: {file[:80]!r} {fault} {told}")
+                    listing = shorten_list(repr(name[:80]) for name in sorted(names))
+                    raise WeightsError(f"{index}: {file[:80]!r} {fault} {listing}")
             self._shards |= dict.fromkeys(shard.names(), shard)
 
     def names(self) -> Iterable[str]:

@@ -133,10 +133,10 @@ def keys(config: MarianConfig) -> Keys:
 def repeats(config: MarianConfig) -> dict[str, str]:
     """Public tensors that some files hold besides the table that they share."""
     target = "model.shared.weight" if config.shared_tables else "model.decoder.embed_tokens.weight"
-    found = {"lm_head.weight": target}
+    repeated = {"lm_head.weight": target}
     if config.shared_tables:
-        found |= {f"model.{side}.embed_tokens.weight": target for side in ("encoder", "decoder")}
-    return found
+        repeated |= {f"model.{side}.embed_tokens.weight": target for side in ("encoder", "decoder")}
+    return repeated
 
 
 def generation_config(config: MarianConfig) -> dict[str, Any]:

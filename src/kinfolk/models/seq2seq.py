@@ -113,13 +113,13 @@ class Seq2Seq(nn.Module):
     def read(self, source: Tokens, trace: Trace | None = None) -> tuple[Tensor, CellState]:
         """The encoder's vectors (source tokens, source width), and the state that the decoder begins with."""
         table = self.decoder.table if self.source_table is None else self.source_table
-        given = self.dropout(table(source.ids))
-        found, end = self.encoder(given, source.layout)
+        embedded = self.dropout(table(source.ids))
+        hidden, end = self.encoder(embedded, source.layout)
         if trace is not None:
             trace.begin(source.layout)
-            trace.add_hidden(given)
-            trace.add_hidden(found)
-        return found, end if self.bridge is None else self.bridge(end)
+            trace.add_hidden(embedded)
+            trace.add_hidden(hidden)
+        return hidden, end if self.bridge is None else self.bridge(end)
 
     def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
         """Vectors of the encoder's last layer: (source tokens, source width)."""
