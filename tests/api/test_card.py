@@ -47,7 +47,7 @@ def made(encoder: Encoder) -> Made:
         metrics = {"accuracy": 0.75, "macro_f1": 0.5, "mcc": 0.25}
         log = [
             {"step": 1, "loss": 0.5, "learning_rate": 1e-4, "epoch": 0},
-            {"step": 2, "loss": 0.4, "metrics": metrics},
+            {"step": 2, "loss": 0.4, "metrics": metrics, "selection_score": 0.75},
         ]
         account = RunSummary(
             name="stars",
