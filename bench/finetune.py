@@ -41,9 +41,9 @@ def run_kinfolk() -> Run:
     from kinfolk.data.examples import Example
     from kinfolk.machine import tune
     from kinfolk.models.family import with_new_head
-    from kinfolk.tasks.scoring import score
     from kinfolk.tasks.task import TaskOptions
     from kinfolk.tasks.text import TextTask
+    from kinfolk.tasks.windows import score_samples
     from kinfolk.training.runs import Run as Folder
     from kinfolk.training.settings import OptimizerSettings, TrainSettings
     from kinfolk.training.trainer import Trainer
@@ -71,7 +71,7 @@ def run_kinfolk() -> Run:
             Trainer(
                 model,
                 task.objective(model),
-                learned.items,
+                learned.samples,
                 settings,
                 folder,
                 lambda model: (0.0, {}),
@@ -82,7 +82,7 @@ def run_kinfolk() -> Run:
 
     def judge() -> np.ndarray:
         model = trained[0].eval()
-        return measured(score(model, task.objective(model), held.scored))
+        return measured(score_samples(model, task.objective(model), held.data))
 
     return contestant(train, judge)
 

@@ -29,10 +29,9 @@ from translation_data import FOLDER, NAME, PARTS, Corpus, option
 from translation_page import BUSY, GROUPS, SAMPLE_WORDS, write
 
 from kinfolk.api.bleu import measure
-from kinfolk.api.loaded import load_translator
+from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.api.pairs import pair_samples
 from kinfolk.api.train_translator import USUAL, TranslatorCallbacks, train_translator
-from kinfolk.api.translator import Translator
 from kinfolk.cli.output import log_line, training_progress
 from kinfolk.data.batching import BatchSampler
 from kinfolk.data.pairs import Pair

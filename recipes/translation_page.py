@@ -21,7 +21,7 @@ from kinfolk.training.pictures import COLOURS, DOTS_PER_INCH, write_figure
 if TYPE_CHECKING:
     from translation import Entry
 
-    from kinfolk.api.translator import Translator
+    from kinfolk.api.loaded import Translator
 
 GROUPS = {"1-8": range(1, 9), "9-12": range(9, 13), "13-16": range(13, 17), "17+": range(17, 10_000)}  # source words
 BOTTLENECK, ATTENTION, TRANSFORMER = (

@@ -64,4 +64,4 @@ def random_tagger(folder: Path, head: str = "tag", labels: tuple[str, ...] = LAB
     with torch.no_grad():
         for name, weight in model.heads.named_parameters():
             weight.copy_((0.02 if "crf" in name else 1.0) * torch.randn(weight.shape, generator=generator))
-    return Encoder(model.eval(), encoder.tokenizer, public=TagTask(labels).to_hf())
+    return Encoder(model.eval(), encoder.tokenizer, hf_config=TagTask(labels).to_hf())

@@ -14,8 +14,9 @@ SAVED = Path(__file__).parent / "saved"
 
 
 def test_the_public_names_are_these() -> None:
-    classes = ["Encoder", "Index", "KinfolkError", "Tokenizer", "Trace", "Translator"]
-    functions = ["build_index", "finetune", "load", "pretrain", "train_tokenizer", "train_translator"]
+    classes = ["Encoder", "Index", "KinfolkError", "LanguageModel", "Tokenizer", "Trace", "Translator"]
+    loaders = ["load", "load_encoder", "load_language_model", "load_translator"]
+    functions = ["build_index", "finetune", *loaders, "pretrain", "train_tokenizer", "train_translator"]
     assert kinfolk.__all__ == [*classes, "__version__", *functions]
     assert dir(kinfolk) == sorted(kinfolk.__all__)
     assert all(hasattr(kinfolk, name) for name in kinfolk.__all__)
@@ -24,7 +25,7 @@ def test_the_public_names_are_these() -> None:
 def test_the_verbs_and_their_arguments_are_these() -> None:
     verbs = {
         name: list(inspect.signature(verb).parameters)[1:]
-        for name, verb in inspect.getmembers(kinfolk.Encoder, inspect.isfunction)
+        for name, verb in inspect.getmembers(kinfolk.LanguageModel, inspect.isfunction)
         if not name.startswith("_")
     }
     assert verbs == {
@@ -52,7 +53,6 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
     drawn = ["temperature", "top_k", "top_p", "seed"]
     assert translator == {
         "align": ["source", "target", "pieces"],
-        "info": [],
         "save": ["folder", "card"],
         "to": ["device"],
         "translate": [

@@ -16,11 +16,18 @@ from kinfolk.errors import KinfolkError
 
 if TYPE_CHECKING:
     from kinfolk.api.finetune import finetune
-    from kinfolk.api.loaded import Encoder, load
+    from kinfolk.api.loaded import (
+        Encoder,
+        LanguageModel,
+        Translator,
+        load,
+        load_encoder,
+        load_language_model,
+        load_translator,
+    )
     from kinfolk.api.pretrain import pretrain
     from kinfolk.api.search import Index, build_index
     from kinfolk.api.train_translator import train_translator
-    from kinfolk.api.translator import Translator
     from kinfolk.nn.trace import Trace
     from kinfolk.text.tokenizer import Tokenizer
     from kinfolk.text.train import train_tokenizer
@@ -30,6 +37,7 @@ __all__ = [
     "Encoder",
     "Index",
     "KinfolkError",
+    "LanguageModel",
     "Tokenizer",
     "Trace",
     "Translator",
@@ -37,6 +45,9 @@ __all__ = [
     "build_index",
     "finetune",
     "load",
+    "load_encoder",
+    "load_language_model",
+    "load_translator",
     "pretrain",
     "train_tokenizer",
     "train_translator",
@@ -47,10 +58,14 @@ _HOMES = {
     "Index": "kinfolk.api.search",
     "Tokenizer": "kinfolk.text.tokenizer",
     "Trace": "kinfolk.nn.trace",
-    "Translator": "kinfolk.api.translator",
+    "Translator": "kinfolk.api.loaded",
     "build_index": "kinfolk.api.search",
     "finetune": "kinfolk.api.finetune",
+    "LanguageModel": "kinfolk.api.loaded",
     "load": "kinfolk.api.loaded",
+    "load_encoder": "kinfolk.api.loaded",
+    "load_language_model": "kinfolk.api.loaded",
+    "load_translator": "kinfolk.api.loaded",
     "pretrain": "kinfolk.api.pretrain",
     "train_tokenizer": "kinfolk.text.train",
     "train_translator": "kinfolk.api.train_translator",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from kinfolk.api.align import Alignment, align_written, word_groups
 from kinfolk.api.align_picture import alignment_picture
-from kinfolk.api.loaded import load_translator
-from kinfolk.api.translator import Translator
+from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.errors import InputError
 from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import pairs
@@ -111,12 +109,6 @@ def test_words_end_at_blanks_marks_and_characters_of_scripts_without_blanks() ->
     text = "don't 日本x"
     offsets = [(0, 2), (2, 3), (3, 4), (4, 5), (6, 7), (7, 8), (8, 9), (9, 9)]
     assert word_groups(text, offsets) == [(0, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
-
-
-@pytest.mark.parametrize("wrong", [(["a"],), ("a", 5), (None,)], ids=str)
-def test_only_strings_are_aligned(wrong: tuple[Any, ...], transformer: Translator) -> None:
-    with pytest.raises(InputError, match=r"the (source|target) is .*, expected a string"):
-        transformer.align(*wrong)
 
 
 def test_what_the_model_wrote_is_aligned_as_it_wrote_it(small_translator: Path, transformer: Translator) -> None:

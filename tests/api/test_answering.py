@@ -12,7 +12,6 @@ import pytest
 import torch
 import transformers
 
-from kinfolk.api.answer import answer
 from kinfolk.api.evaluate import evaluate
 from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.api.loaded import Encoder, load
@@ -20,7 +19,7 @@ from kinfolk.data.examples import Question
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import ConfigError, InputError, MissingHeadError
 from kinfolk.models.family import with_new_head
-from kinfolk.tasks.answer import AnswerTask
+from kinfolk.tasks.answer import AnswerTask, answer
 from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
@@ -125,7 +124,7 @@ def test_the_saved_model_says_what_the_trained_one_said(trained: Finetuned, read
     assert isinstance(task, AnswerTask)
     assert task.unanswerable
     assert task.null_threshold is not None
-    assert task.null_threshold == reader.public["null_threshold"]
+    assert task.null_threshold == reader.hf_config["null_threshold"]
     found = evaluate(reader, squad_file(tmp_path / "dev.json", questions(30, seed=1, most=60)))
     assert found.metrics == pytest.approx(trained.metrics)
 
@@ -150,13 +149,13 @@ def test_the_threshold_is_tuned_on_the_dev_set(reader: Encoder) -> None:
     task = replace(saved_task(reader), null_threshold=None)  # type: ignore[type-var]
     dev = task.dataset(reader.tokenizer, questions(40, seed=7), reader.context)
     calibrate = task.calibrate(reader.model, dev)
-    tuned = calibrate.judge(reader.model, dev).metrics["f1"]
-    assert task.judge(reader.model, dev).metrics["f1"] == tuned
+    tuned = calibrate.evaluate(reader.model, dev).metrics["f1"]
+    assert task.evaluate(reader.model, dev).metrics["f1"] == tuned
     for threshold in (-50.0, 0.0, 50.0):
-        assert replace(task, null_threshold=threshold).judge(reader.model, dev).metrics["f1"] <= tuned
-    always = replace(task, null_threshold=1e9).judge(reader.model, dev).metrics
+        assert replace(task, null_threshold=threshold).evaluate(reader.model, dev).metrics["f1"] <= tuned
+    always = replace(task, null_threshold=1e9).evaluate(reader.model, dev).metrics
     assert always["unanswerable_f1"] == 0.0
-    assert replace(task, null_threshold=-1e9).judge(reader.model, dev).metrics["unanswerable_f1"] == 1.0
+    assert replace(task, null_threshold=-1e9).evaluate(reader.model, dev).metrics["unanswerable_f1"] == 1.0
 
 
 def test_without_questions_that_have_no_answer_there_always_is_one(reader: Encoder) -> None:
@@ -173,7 +172,7 @@ def test_without_questions_that_have_no_answer_there_always_is_one(reader: Encod
 def test_mistakes_show_question_truth_and_guess(reader: Encoder) -> None:
     task = replace(saved_task(reader), null_threshold=-1e9)  # type: ignore[type-var]
     dev = task.dataset(reader.tokenizer, questions(10, seed=9), reader.context)
-    wrong = task.judge(reader.model, dev).mistakes
+    wrong = task.evaluate(reader.model, dev).mistakes
     assert {mistake.guess for mistake in wrong} == {"(no answer)"}
     assert {mistake.truth for mistake in wrong} <= {"salt", "sand"}
     assert {mistake.text for mistake in wrong} == {ASKED}
@@ -191,7 +190,7 @@ def test_windows_are_384_tokens_unless_the_user_or_the_model_says_otherwise() ->
         (Windows(window=450), 512, 450),
         (Windows(window=60, stride=0), 512, 60),
     ):
-        items = AnswerTask(windows).dataset(tokenizer, long, context).items
+        items = AnswerTask(windows).dataset(tokenizer, long, context).samples
         assert max(map(len, items)) == expected
     with pytest.raises(InputError, match="window=600 is more than the 512 tokens"):
         AnswerTask(Windows(window=600)).dataset(tokenizer, long, 512)
@@ -219,9 +218,9 @@ def test_public_questions_are_read_and_judged(minilm: Path) -> None:
     model, _ = with_new_head(encoder.model, "span", 2)
     task = AnswerTask(unanswerable=True)
     dataset = task.dataset(encoder.tokenizer, found, encoder.context)
-    judged = task.judge(model.eval(), dataset)
+    judged = task.evaluate(model.eval(), dataset)
     assert all(0 <= value <= 1 for value in judged.metrics.values())
-    for question, item, view in zip(found, dataset.items, dataset.views, strict=True):
+    for question, item, view in zip(found, dataset.samples, dataset.views, strict=True):
         if question.answers:  # none of these contexts needs a second window
             first, last = (place - view.first for place in item.target)
             assert question.context[view.offsets[first, 0] : view.offsets[last, 1]] == question.answers[0][0]

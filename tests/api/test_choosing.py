@@ -11,7 +11,6 @@ import pytest
 import torch
 import transformers
 
-from kinfolk.api.choose import choose
 from kinfolk.api.evaluate import evaluate
 from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.api.loaded import Encoder, load
@@ -19,10 +18,10 @@ from kinfolk.data.choices import read_choices
 from kinfolk.data.examples import Choice
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.nn.packed import pack
-from kinfolk.tasks.choice import ChoiceTask
+from kinfolk.tasks.choice import ChoiceTask, choose
 from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
-from kinfolk.tasks.windows import CutWarning, window_pieces
+from kinfolk.tasks.windows import CutWarning, split_text
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import shared_data
 from tiny_folders import write_folder
@@ -108,7 +107,7 @@ def test_a_long_option_scores_the_weighted_mean_of_its_windows(untrained: Encode
         with torch.inference_mode():
             return untrained.model.scores("choose", tokens, untrained.model(tokens)).item()
 
-    windows = window_pieces(untrained.tokenizer, ("river", long), 0, untrained.context)
+    windows = split_text(untrained.tokenizer, ("river", long), 0, untrained.context)
     assert len(windows) > 2
     each = [scored(window.encoding.ids, window.encoding.segments) for window in windows]
     alone = untrained.tokenizer.encode(("river", short))
@@ -120,7 +119,7 @@ def test_a_long_option_scores_the_weighted_mean_of_its_windows(untrained: Encode
 
 def test_mistakes_show_the_context_and_both_options(untrained: Encoder) -> None:
     dataset = ChoiceTask().dataset(untrained.tokenizer, choices(20, 4), untrained.context)
-    judged = ChoiceTask().judge(untrained.model, dataset)
+    judged = ChoiceTask().evaluate(untrained.model, dataset)
     guessed = list(choose(untrained, [(one.context, one.options) for one in choices(20, 4)]))
     wrong = [one for one, guess in zip(choices(20, 4), guessed, strict=True) if guess.number != one.answer]
     assert judged.metrics["accuracy"] == pytest.approx(1 - len(wrong) / 20)
@@ -150,7 +149,7 @@ def test_a_public_sample_is_read_and_scored(untrained: Encoder) -> None:
     found = read_choices(shared_data("swag/sample.jsonl")).examples
     task = ChoiceTask()
     dataset = task.dataset(untrained.tokenizer, found, untrained.context)
-    assert [item.target.count for item in dataset.items] == [4] * len(found)
-    assert 0 <= task.judge(untrained.model, dataset).metrics["accuracy"] <= 1
+    assert [item.target.count for item in dataset.samples] == [4] * len(found)
+    assert 0 <= task.evaluate(untrained.model, dataset).metrics["accuracy"] <= 1
     for one, taken in zip(found, task.chosen(untrained.model, dataset), strict=True):
         assert taken.option == one.options[taken.number]

@@ -10,9 +10,8 @@ import ctranslate2
 import pytest
 import transformers
 
-from kinfolk.api.loaded import load_translator
+from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.api.to_marian import LayoutWarning, to_marian
-from kinfolk.api.translator import Translator
 from kinfolk.errors import InputError
 from small_pairs import SIZES, pairs, train, translated
 from surroundings import Command
@@ -102,7 +101,7 @@ def test_what_is_no_transformer_is_refused(command: Command, small_translator: P
         to_marian(recurrent)
     for model, layout, told in (
         (small_translator, "marian", "only a Transformer has"),
-        (tiny_bert, "marian", "one that turns texts into texts is needed"),
+        (tiny_bert, "marian", "a translator is needed"),
         (tiny_bert, "onnx", "to='onnx' is not known; choose one of kinfolk, marian"),
     ):
         ended = command("convert", "--model", model, "--output", "nowhere", "--to", layout)

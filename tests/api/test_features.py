@@ -15,17 +15,17 @@ import transformers
 from sklearn.linear_model import LogisticRegression
 
 import kinfolk
-from kinfolk.api.classify import score_texts
 from kinfolk.api.evaluate import evaluate
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.feature_cache import features_of
 from kinfolk.api.feature_model import FeatureModel
 from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.api.frozen import FrozenHeadConfig
-from kinfolk.api.tag import tag_task
 from kinfolk.data.examples import Example, Sentence
 from kinfolk.errors import FolderError, InputError, StopSignalError
 from kinfolk.objectives.objective import pack_samples
+from kinfolk.tasks.tag import tag_task
+from kinfolk.tasks.text import score_texts
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
@@ -169,7 +169,7 @@ def test_features_in_float16_change_scores_by_little(tiny_bert: Path, tmp_path: 
     loaded = kinfolk.load(tmp_path / "run", device="cpu")
     model = loaded.model
     task = tag_task(loaded)
-    items = task.dataset(loaded.tokenizer, sentences(20), loaded.context).items
+    items = task.dataset(loaded.tokenizer, sentences(20), loaded.context).samples
     features = features_of(model, items, range(3), tmp_path / "cache")
     cached = FeatureModel(model.family, model.config, {"tag": model.heads["tag"]}, features)
     tokens = pack_samples(items, model.config.segments, model.device)

@@ -9,9 +9,8 @@ from typing import NoReturn
 import pytest
 
 import kinfolk
-from kinfolk.api.loaded import load_translator
+from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.api.translate import TranslationWarning
-from kinfolk.api.translator import Translator
 from kinfolk.checkpoints.g2p import G2P, LONGEST
 from kinfolk.errors import FolderError
 from surroundings import Command

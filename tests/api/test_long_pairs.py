@@ -11,8 +11,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.data.examples import Example
 from kinfolk.demo import passages
 from kinfolk.errors import InputError
-from kinfolk.tasks.scoring import text_items
-from kinfolk.tasks.windows import CutCount, CutWarning, pieces, window_pieces
+from kinfolk.tasks.windows import CutCount, CutWarning, split_text, split_texts, text_samples
 from kinfolk.training.settings import TrainSettings
 
 LONG, LONGER = " ".join(passages()[:4]), " ".join(passages()[4:12])
@@ -26,7 +25,7 @@ def token_count(encoder: Encoder, text: str) -> int:
 @pytest.mark.parametrize("pair", [(LONG, LONGER), (LONGER, LONG)], ids=["second moves", "first moves"])
 def test_half_of_the_room_is_left_to_the_longer_text(encoder: Encoder, pair: tuple[str, str]) -> None:
     cut = CutCount()
-    found = window_pieces(encoder.tokenizer, pair, 0, SIZE, None, cut)
+    found = split_text(encoder.tokenizer, pair, 0, SIZE, None, cut)
     moving = pair.index(LONGER)
     lengths = {text: token_count(encoder, text) for text in pair}
     assert (cut.texts, cut.kept, cut.dropped) == (1, lengths[LONGER] + ROOM // 2, lengths[LONG] - ROOM // 2)
@@ -48,23 +47,23 @@ def test_a_shorter_text_that_leaves_an_eighth_of_the_room_is_whole(encoder: Enco
         if token_count(encoder, text := " ".join(words[:count])) <= ROOM - ROOM // 8
     )
     cut = CutCount()
-    found = window_pieces(encoder.tokenizer, (fits, LONGER), 0, SIZE, None, cut)
+    found = split_text(encoder.tokenizer, (fits, LONGER), 0, SIZE, None, cut)
     assert cut.texts == 0
     assert all(piece.encoding.sequence_ids.count(0) == token_count(encoder, fits) for piece in found)
 
 
 def test_a_stride_that_a_pair_has_no_room_for_is_shortened(encoder: Encoder) -> None:
-    found = window_pieces(encoder.tokenizer, (" ".join(passages()[:1]), LONGER), 0, SIZE, stride=50)
+    found = split_text(encoder.tokenizer, (" ".join(passages()[:1]), LONGER), 0, SIZE, stride=50)
     assert len(found) > 2
     with pytest.raises(InputError, match="stride=58 must be"):
-        window_pieces(encoder.tokenizer, LONGER, 0, SIZE, stride=58)
+        split_text(encoder.tokenizer, LONGER, 0, SIZE, stride=58)
 
 
 def test_what_cannot_be_read_is_named_by_its_place(encoder: Encoder) -> None:
     with pytest.raises(InputError, match=r'^a\.csv:7: the shorter text of the pair has \d+ tokens.*on_long="cut"$'):
-        pieces(encoder.tokenizer, ["short", (LONG, LONG)], SIZE, "window", CutCount(), ["", "a.csv:7"].__getitem__)
+        split_texts(encoder.tokenizer, ["short", (LONG, LONG)], SIZE, "window", CutCount(), ["", "a.csv:7"].__getitem__)
     with pytest.raises(InputError, match=r"^a\.csv:2: stride=58 must be"):
-        text_items(encoder.tokenizer, [LONG], [0], SIZE, 58, CutCount(), lambda number: "a.csv:2")
+        text_samples(encoder.tokenizer, [LONG], [0], SIZE, 58, CutCount(), lambda number: "a.csv:2")
 
 
 def test_training_goes_on_and_says_what_was_cut(tiny_bert: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
 from kinfolk.errors import InputError, TooLongError
 from kinfolk.nn.packed import pack
-from kinfolk.tasks.windows import CutWarning, window_pieces
+from kinfolk.tasks.windows import CutWarning, split_text
 from kinfolk.text.train import train_tokenizer
 
 LONG = " ".join(passages()[:8])
@@ -40,7 +40,7 @@ def test_a_token_is_taken_from_the_window_in_which_it_is_most_central(encoder: E
     whole = encoder.tokenizer.encode(LONG, add_special_tokens=False)
     centrality: dict[int, list[tuple[int, bool]]] = {token: [] for token in range(len(whole))}
     start, room, overlap = 0, SIZE - 2, (SIZE - 2) // 4
-    for piece in window_pieces(encoder.tokenizer, LONG, 0, SIZE):
+    for piece in split_text(encoder.tokenizer, LONG, 0, SIZE):
         inside = range(1, len(piece.encoding) - 1)
         for row in inside:
             edge = min(row - 1, len(inside) - row)
@@ -54,7 +54,7 @@ def test_a_token_is_taken_from_the_window_in_which_it_is_most_central(encoder: E
 
 @pytest.mark.parametrize("pool", ["mean", "first"])
 def test_a_text_is_the_mean_of_its_windows_weighted_by_their_tokens(encoder: Encoder, pool: str) -> None:
-    pieces = window_pieces(encoder.tokenizer, LONG, 0, SIZE)
+    pieces = split_text(encoder.tokenizer, LONG, 0, SIZE)
     assert sum(piece.weight for piece in pieces) == len(encoder.tokenizer.encode(LONG))
     vectors, weights = windows_alone(encoder, pool), [piece.weight for piece in pieces]
     np.testing.assert_allclose(encoder.embed(LONG, pool=pool), np.average(vectors, 0, weights), rtol=0, atol=1e-5)
@@ -73,7 +73,7 @@ def windows_alone(encoder: Encoder, pool: str) -> np.ndarray:
     from kinfolk.nn.packed import pack
 
     rows = []
-    for piece in window_pieces(encoder.tokenizer, LONG, 0, SIZE):
+    for piece in split_text(encoder.tokenizer, LONG, 0, SIZE):
         tokens = pack([piece.encoding.ids])
         with torch.inference_mode():
             rows.append(getattr(tokens.layout, pool)(encoder.model(tokens))[0].numpy())
@@ -176,7 +176,7 @@ def test_a_pair_of_two_long_texts_is_named(encoder: Encoder) -> None:
 
 
 def test_a_window_and_a_stride_of_the_users_own(encoder: Encoder) -> None:
-    windows = window_pieces(encoder.tokenizer, LONG, 0, 20, 5)
+    windows = split_text(encoder.tokenizer, LONG, 0, 20, 5)
     together = encoder.model(pack([piece.encoding.ids for piece in windows])).detach().numpy()
     starts = np.cumsum([0, *(len(piece.encoding) for piece in windows)])
     own = [together[start + piece.own[0] : start + piece.own[1]] for start, piece in zip(starts, windows, strict=False)]

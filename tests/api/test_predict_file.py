@@ -33,7 +33,7 @@ def judge(tiny_bert: Path) -> Encoder:
     base = kinfolk.load(tiny_bert, device="cpu")
     model, _ = with_new_head(base.model, "classify", 2)
     public = {"problem_type": "single_label_classification", **label_tables(["bad", "good"])}
-    return replace(base, model=model.eval(), public=public)
+    return replace(base, model=model.eval(), hf_config=public)
 
 
 class Refuses:
@@ -238,7 +238,7 @@ def test_pairs_and_single_texts_are_not_taken_for_each_other(
     told: str | None,
     tmp_path: Path,
 ) -> None:
-    trained = replace(judge, public={**judge.public, "pairs": pairs})
+    trained = replace(judge, hf_config={**judge.hf_config, "pairs": pairs})
     (tmp_path / "in.csv").write_text(
         f"{header}\n" + 2050 * f"{','.join('ab'[: header.count(',') + 1])}\n"
     )  # two chunks

@@ -124,7 +124,7 @@ def test_faults_are_told_and_nothing_is_written(
 
 
 def test_tags_of_another_scheme_still_tell_a_file_with_columns(tagger: Encoder, tmp_path: Path) -> None:
-    types = sorted({label[2:] for label in tagger.public["id2label"].values() if label != "O"})
+    types = sorted({label[2:] for label in tagger.hf_config["id2label"].values() if label != "O"})
     source = tmp_path / "in.txt"
     source.write_text(f"water S-{types[0]}\nstone O\n\nriver E-{types[0]}\nrain S-NEW\n")
     assert predict_file(tagger, source, tmp_path / "out.txt").rows == 2

@@ -11,7 +11,7 @@ import pytest
 from kinfolk.data.examples import Question
 from kinfolk.demo import passages
 from kinfolk.errors import InputError
-from kinfolk.tasks.spans import LONGEST_ANSWER, NOWHERE, Decoded, QuestionItems, decode, question_items
+from kinfolk.tasks.spans import LONGEST_ANSWER, NOWHERE, Decoded, QuestionSamples, decode, question_samples
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import train_tokenizer
 
@@ -34,17 +34,17 @@ def asked(words: list[str], first: int, last: int, question: str = "Which one?")
     return Question("q", question, context, ((text, start),), "made:1")
 
 
-def told(items: QuestionItems, height: float = 5.0) -> list[np.ndarray]:
+def told(items: QuestionSamples, height: float = 5.0) -> list[np.ndarray]:
     """Scores of a model that knows the targets."""
     found = []
-    for item in items.items:
+    for item in items.samples:
         scores = np.zeros((len(item), 2), dtype=np.float32)
         scores[item.target[0], 0] = scores[item.target[1], 1] = height
         found.append(scores)
     return found
 
 
-def best(items: QuestionItems, scores: list[np.ndarray]) -> list[Decoded]:
+def best(items: QuestionSamples, scores: list[np.ndarray]) -> list[Decoded]:
     return [decode(question, windows) for question, windows in items.by_question(scores)]
 
 
@@ -53,8 +53,8 @@ def test_the_answer_is_found_at_its_characters_wherever_it_stands(kind: str) -> 
     draw = random.Random(kind)
     words = draw.choices(WORDS, k=60)
     questions = [asked(words, first, min(first + draw.randrange(3), 59)) for first in range(60)]
-    items = question_items(small(kind), questions, 120, None)
-    windows = [item.example for item in items.items]
+    items = question_samples(small(kind), questions, 120, None)
+    windows = [item.example for item in items.samples]
     assert all(windows.count(number) > 1 for number in range(60))
     for question, found in zip(questions, best(items, told(items)), strict=True):
         answer = found.answers(None)[0]
@@ -68,9 +68,9 @@ def test_the_answer_is_found_at_its_characters_wherever_it_stands(kind: str) -> 
 def test_windows_hold_the_whole_question_and_every_token_of_the_context(kind: str) -> None:
     tokenizer, words = small(kind), WORDS * 9
     questions = [asked(words, 0, 0), asked(words, 1, 1, "And now?"), asked(WORDS[::-1] * 9, 0, 0)]
-    items = question_items(tokenizer, questions, 44, 5)
+    items = question_samples(tokenizer, questions, 44, 5)
     read: list[list[tuple[int, tuple[int, ...]]]] = [[], [], []]
-    for item, view in zip(items.items, items.views, strict=True):
+    for item, view in zip(items.samples, items.views, strict=True):
         own = tokenizer.encode(questions[item.example].question, add_special_tokens=False).ids
         assert len(item) <= 44
         assert item.ids[1 : 1 + len(own)] == own
@@ -85,48 +85,48 @@ def test_the_context_moves_beside_the_longest_question_there_is_room_for() -> No
     tokenizer = small("wordpiece")
     for words in range(15, 35):
         question = asked(["river"] * words + ["water"], words, words, question="why" + " ?" * 20)
-        length = len(tokenizer.encode(question.question, add_special_tokens=False))
-        items = question_items(tokenizer, [question], 2 * length + tokenizer.special_tokens_count(pair=True), None)
-        assert all(item.ids[1 : length + 1] == items.items[0].ids[1 : length + 1] for item in items.items)
+        length = len(tokenizer.encode(question.question, special_tokens=False))
+        items = question_samples(tokenizer, [question], 2 * length + tokenizer.special_tokens_count(pair=True), None)
+        assert all(item.ids[1 : length + 1] == items.samples[0].ids[1 : length + 1] for item in items.samples)
         assert best(items, told(items))[0].answers(None)[0].text == "water"
 
 
 def test_a_question_that_leaves_too_little_room_is_named() -> None:
     long = Question("q", "why " * 60, "river " * 60, (), "file.json:Title/1/q")
     with pytest.raises(InputError, match=r"file.json:Title/1/q: the question has .* at most 20 of a window of 44"):
-        question_items(small("wordpiece"), [long], 44, None)
-    assert len(question_items(small("wordpiece"), [long], 5000, None).items) == 1  # it fits as it is
+        question_samples(small("wordpiece"), [long], 44, None)
+    assert len(question_samples(small("wordpiece"), [long], 5000, None).samples) == 1  # it fits as it is
 
 
 def test_neighbours_share_at_most_half_of_their_context() -> None:
     for stride in (None, 90):
-        first, second, *_ = question_items(small("wordpiece"), [asked(WORDS * 9, 0, 0)], 44, stride).views
+        first, second, *_ = question_samples(small("wordpiece"), [asked(WORDS * 9, 0, 0)], 44, stride).views
         room = len(first.offsets)
         assert second.offsets.tolist()[: room // 2] == first.offsets.tolist()[room - room // 2 :]
 
 
 def test_a_window_without_the_whole_answer_points_to_the_first_token() -> None:
     words = ["river"] * 30 + ["water"] * 5 + ["river"] * 30
-    items = question_items(small("wordpiece"), [asked(words, 30, 34)], 44, 4)
+    items = question_samples(small("wordpiece"), [asked(words, 30, 34)], 44, 4)
     context = asked(words, 30, 34).context
-    for item, view in zip(items.items, items.views, strict=True):
+    for item, view in zip(items.samples, items.views, strict=True):
         text = context[view.offsets[0, 0] : view.offsets[-1, 1]]
         assert (item.target == NOWHERE) == (text.count("water") < 5)
     nothing = Question("q", "Which?", context, (), "made:2")
-    assert all(item.target == NOWHERE for item in question_items(small("wordpiece"), [nothing], 44, 4).items)
+    assert all(item.target == NOWHERE for item in question_samples(small("wordpiece"), [nothing], 44, 4).samples)
 
 
 def test_a_blank_at_the_end_of_an_answer_is_not_its_token() -> None:
     question = Question("q", "Which?", "the river  is", ((" river  ", 3),), "made:1")
-    items = question_items(small("wordpiece"), [question], 40, None)
+    items = question_samples(small("wordpiece"), [question], 40, None)
     assert best(items, told(items))[0].answers(None)[0].text == "river"
 
 
 def test_no_span_touches_the_question_or_the_specials_or_goes_back_or_is_too_long() -> None:
     question = asked(["river"] * 50, 0, 0)
-    items = question_items(small("wordpiece"), [question], 200, None)
+    items = question_samples(small("wordpiece"), [question], 200, None)
     (view,), draw = items.views, np.random.default_rng(0)
-    scores = draw.normal(size=(len(items.items[0]), 2)).astype(np.float32)
+    scores = draw.normal(size=(len(items.samples[0]), 2)).astype(np.float32)
     scores[: view.first] += 50  # question and [CLS] …
     scores[-1] += 50  # … and the last [SEP]
     scores[view.first + 45, 0] = scores[view.first + 2, 1] = 40  # the best end lies before the best start
@@ -141,9 +141,9 @@ def test_no_span_touches_the_question_or_the_specials_or_goes_back_or_is_too_lon
 @every_kind
 def test_the_best_answers_are_those_of_a_plain_search_and_differ_in_text(kind: str) -> None:
     question = asked(random.Random(1).choices(WORDS[:5], k=40), 0, 0)
-    items = question_items(small(kind), [question], 60, 10)
+    items = question_samples(small(kind), [question], 60, 10)
     draw = np.random.default_rng(2)
-    scores = [draw.normal(size=(len(item), 2)).astype(np.float32) for item in items.items]
+    scores = [draw.normal(size=(len(item), 2)).astype(np.float32) for item in items.samples]
     expected: dict[str, float] = {}
     for view, rows in zip(items.views, scores, strict=True):
         for start in range(len(view.offsets)):
@@ -162,7 +162,7 @@ def test_the_best_answers_are_those_of_a_plain_search_and_differ_in_text(kind: s
 
 def test_few_texts_that_stand_there_often_are_all_found() -> None:
     question = asked(["river"] * 200 + ["water"], 0, 0)
-    items = question_items(small("wordpiece"), [question], 1000, None)
+    items = question_samples(small("wordpiece"), [question], 1000, None)
     scores = told(items)
     view = items.views[0]
     for number in range(200):  # the same word two hundred times before the other
@@ -188,14 +188,14 @@ def test_no_answer_competes_where_it_is_allowed_to() -> None:
 
 def test_no_answer_is_scored_in_the_window_where_it_is_least_likely() -> None:
     question = asked(["river"] * 60, 0, 0)
-    items = question_items(small("wordpiece"), [question], 44, None)
-    scores = [np.full((len(item), 2), number + 1.0, dtype=np.float32) for number, item in enumerate(items.items)]
+    items = question_samples(small("wordpiece"), [question], 44, None)
+    scores = [np.full((len(item), 2), number + 1.0, dtype=np.float32) for number, item in enumerate(items.samples)]
     assert best(items, scores)[0].null == 2.0
 
 
 @pytest.mark.parametrize("context", ["", "   ", "\n\t"])
 def test_a_context_without_words_has_no_answer(context: str) -> None:
-    items = question_items(small("wordpiece"), [Question("q", "Which?", context, (), "made:1")], 44, None)
+    items = question_samples(small("wordpiece"), [Question("q", "Which?", context, (), "made:1")], 44, None)
     for threshold in (None, 0.0, 1e9):
         (answer,) = best(items, told(items))[0].answers(threshold, top=3)
         assert (answer.text, answer.start, answer.end, answer.probability) == ("", None, None, 1.0)

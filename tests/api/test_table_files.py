@@ -37,7 +37,7 @@ def judges(tiny_bert: Path) -> list[Encoder]:
     model, _ = with_new_head(base.model, "classify", 2)
     public = {"problem_type": "single_label_classification"}
     named = [label_tables([f"{name} bad", f"{name} good"]) for name in ("first", "second", "third")]
-    return [replace(base, model=model.eval(), public=public | labels) for labels in named]
+    return [replace(base, model=model.eval(), hf_config=public | labels) for labels in named]
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

@@ -15,10 +15,9 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.supervised import IGNORED
-from kinfolk.tasks.tag import TagTask
+from kinfolk.tasks.tag import TagTask, score_words, word_samples
 from kinfolk.tasks.tagged import word_starts
 from kinfolk.tasks.task import TaskOptions, Windows
-from kinfolk.tasks.word_scoring import score_words, word_items
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import train_tokenizer
 from small_tags import LABELS, random_tagger, sentences
@@ -47,25 +46,25 @@ def test_every_word_is_read_once_at_the_first_token_that_starts_in_it(kind: str,
         next(row for row, (at, _) in enumerate(whole.offsets) if start <= at < start + len(word))
         for start, word in zip(starts, words, strict=True)
     ]
-    found = word_items(tokenizer, [words], [range(len(words))], size, stride)
+    found = word_samples(tokenizer, [words], [range(len(words))], size, stride)
     assert [word for own in found.words for word in own] == list(range(len(words)))
-    spoken = [item.ids[row] for item, rows in zip(found.items, found.rows, strict=True) for row in rows]
+    spoken = [item.ids[row] for item, rows in zip(found.samples, found.rows, strict=True) for row in rows]
     assert spoken == [whole.ids[row] for row in first]
-    targets = [number for item in found.items for number in item.target if number != IGNORED]
+    targets = [number for item in found.samples for number in item.target if number != IGNORED]
     assert targets == list(range(len(words)))
 
 
 def test_a_word_is_read_where_it_is_most_central() -> None:
-    found = word_items(small("wordpiece"), [["a"] * 30], None, 12, 4)
+    found = word_samples(small("wordpiece"), [["a"] * 30], None, 12, 4)
     # Ten words in a window, four of them in the next one too: windows begin at 0, 6, 12, 18 and 24.
     assert [own[0] for own in found.words] == [0, 8, 14, 20, 26]
 
 
 def test_words_without_a_piece_have_no_target_and_are_outside(tiny_bert: Path) -> None:
     encoder, words = random_tagger(tiny_bert), ("water", *SILENT, "stone")
-    found = word_items(encoder.tokenizer, [words, SILENT, ()], [[1] * 5, [1] * 3, []], 40)
+    found = word_samples(encoder.tokenizer, [words, SILENT, ()], [[1] * 5, [1] * 3, []], 40)
     assert found.words == [[0, 4]]
-    assert [number for number in found.items[0].target if number != IGNORED] == [1, 1]
+    assert [number for number in found.samples[0].target if number != IGNORED] == [1, 1]
     task = TagTask(LABELS)
     guesses = list(task.guesses(encoder.model, found, [5, 3, 0]))
     assert guesses[0].tags[1:4] == ("O",) * 3
@@ -83,7 +82,7 @@ def test_paths_run_through_all_windows_of_a_sentence(tiny_bert: Path) -> None:
     task = TagTask(LABELS, Windows(16, 4), crf=True)
     words = [["river", "stone", "salt"] * 9, ["water"]]
     found = task.read(encoder.tokenizer, words, encoder.context)
-    assert len(found.items) > 3
+    assert len(found.samples) > 3
     scores = score_words(encoder.model, task.objective(encoder.model), found, len(LABELS))
     crf: Any = encoder.model.heads["tag_crf"].crf
     for own, guessed in zip(scores, task.guesses(encoder.model, found, [27, 1]), strict=True):
@@ -111,7 +110,7 @@ def test_class_weights_change_the_loss_as_by_hand(tiny_bert: Path) -> None:
     for task in (balanced, named):
         dataset = task.dataset(encoder.tokenizer, examples, encoder.context)
         objective = task.objective(encoder.model)
-        prepared = objective.prepare(dataset.items, torch.device("cpu"))
+        prepared = objective.prepare(dataset.samples, torch.device("cpu"))
         with torch.no_grad():
             loss = float(objective.loss(encoder.model, prepared))
             logs = objective.scores(encoder.model, prepared).log_softmax(1)

@@ -13,11 +13,10 @@ import kinfolk
 from kinfolk.api.evaluate import UnseenWarning, evaluate
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import Finetuned
-from kinfolk.api.tag import tag_task
 from kinfolk.checkpoints.weights import SafetensorsFile
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import StopSignalError
-from kinfolk.tasks.word_scoring import score_words
+from kinfolk.tasks.tag import score_words, tag_task
 from kinfolk.training.metrics import tagging
 from small_tags import LABELS, random_tagger, sentences, train_tagger
 

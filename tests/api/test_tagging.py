@@ -9,8 +9,8 @@ import pytest
 import kinfolk
 from kinfolk.api.finetune import Finetuned
 from kinfolk.api.loaded import Encoder
-from kinfolk.api.tag import tag
 from kinfolk.errors import InputError, MissingHeadError
+from kinfolk.tasks.tag import tag
 from kinfolk.tasks.tagged import Tagged, split_words
 from small_tags import WORDS, random_tagger, sentences
 

@@ -15,9 +15,8 @@ import torch
 import kinfolk
 from kinfolk.api import translate
 from kinfolk.api.bleu import mean_loss, measure
-from kinfolk.api.loaded import load_encoder, load_translator
+from kinfolk.api.loaded import Translator, load_encoder, load_translator
 from kinfolk.api.pairs import pair_samples
-from kinfolk.api.translator import Translator
 from kinfolk.data.pairs import to_pairs
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError
 from kinfolk.generation.config import EARLY_STOPPING, Beam, DecodingConstraints, Request
@@ -125,7 +124,7 @@ def test_what_is_cut_is_told_whatever_length_the_model_knows(
     model: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(translate, "MAX_SOURCE_TOKENS", 20)
-    knows_all = dataclasses.replace(model, public={"trained_length": [500, 500]})
+    knows_all = dataclasses.replace(model, hf_config={"trained_length": [500, 500]})
     with pytest.warns(translate.TranslationWarning) as told:
         knows_all.translate("salt " * 30, max_length=60)
     assert [str(warning.message).partition(" ")[0] for warning in told] == ["11"]
@@ -201,7 +200,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         model.translate(["salt", 3])  # type: ignore[list-item]
     with pytest.raises(InputError, match="expected a text"):
         model.translate(3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"turns texts into texts .*; an encoder or a language model is needed"):
+    with pytest.raises(InputError, match="an encoder or a language model is needed"):
         load_encoder(model.save(tmp_path / "one"), device="cpu")
     with pytest.raises(InputError, match="is an encoder; one that turns texts into texts"):
         load_translator(tiny_bert, device="cpu")

@@ -29,7 +29,7 @@ def headed(tiny_bert: Path) -> Callable[[str], Encoder]:
 
     def made(head: str) -> Encoder:
         model, _ = with_new_head(base.model, head, 1 if head == "choose" else 2)
-        return replace(base, model=model.eval(), public=label_tables(["bad", "good"]))
+        return replace(base, model=model.eval(), hf_config=label_tables(["bad", "good"]))
 
     return made
 

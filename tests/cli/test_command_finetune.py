@@ -84,7 +84,7 @@ def test_the_trained_model_loads_in_transformers_with_equal_scores_and_names(tra
     tokenizer = transformers.AutoTokenizer.from_pretrained(trained / "model")
     assert theirs.config.id2label == {0: "salty", 1: "sandy"}
     ours = kinfolk.load(trained, device="cpu")
-    from kinfolk.api.classify import score_texts
+    from kinfolk.tasks.text import score_texts
 
     texts = ["water and salt", "a river of sand", "nothing"]
     with torch.no_grad():

@@ -23,8 +23,6 @@ VERBS: dict[str, Callable[[Encoder], object]] = {
     "tag": lambda model: model.tag("a"),
     "answer": lambda model: model.answer("a", "b"),
     "choose": lambda model: model.choose("a", ["b", "c"]),
-    "perplexity": lambda model: model.perplexity("a"),
-    "generate": lambda model: model.generate("a"),
 }
 HEADS = sorted({name for family in ENCODERS for name in family.heads})
 

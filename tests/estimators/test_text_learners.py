@@ -132,7 +132,7 @@ def test_a_pickle_says_the_same_without_the_model_folder(
         again = copied(model)
         assert np.array_equal(again.predict(TEXTS), model.predict(TEXTS))
         assert again.get_params() == model.get_params()
-        assert again.encoder_.public == model.encoder_.public
+        assert again.encoder_.hf_config == model.encoder_.hf_config
     assert np.array_equal(copied(models[0]).predict_proba(TEXTS), models[0].predict_proba(TEXTS))
 
 

@@ -39,7 +39,7 @@ def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda 
 
     def evaluate(model: Model) -> tuple[float, dict[str, float]]:
         judge(model)
-        found = task.judge(model, dataset).metrics
+        found = task.evaluate(model, dataset).metrics
         return found["accuracy"], found
 
     run = Run.open(output, {"of": "small steps"})

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from kinfolk.api.loaded import Translator
 from kinfolk.api.translate import TranslateSettings, TranslationStats, translate_chunks
-from kinfolk.api.translator import Translator
 from kinfolk.data.batching import token_batches
 from kinfolk.data.pairs import Pair
 from kinfolk.errors import InputError

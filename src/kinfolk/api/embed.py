@@ -16,13 +16,12 @@ import torch
 from torch import Tensor
 
 from kinfolk.api.layers import LayerChoice
-from kinfolk.data.batching import token_batches, weighted_chunks
-from kinfolk.errors import InputError, type_name
+from kinfolk.data.batching import BATCH_TOKENS, token_batches, weighted_chunks
 from kinfolk.machine import trim_memory
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout, Tokens, pack_for
 from kinfolk.nn.trace import Trace
-from kinfolk.tasks.windows import CutCount, Piece, pieces
+from kinfolk.tasks.windows import CutCount, TextWindow, check_text, split_texts
 from kinfolk.text.tokenizer import Text, Tokenizer
 
 POOLS = ("first", "mean", "max", "none")
@@ -31,7 +30,6 @@ CHUNK_CHARACTERS = 2**19
 CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs some page faults
 TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
 SHORTEST = 1e-12  # vectors that are shorter are not made longer than one
-BATCH_TOKENS = 2048  # of 512 … 8,192 the fastest here, within a few per cent
 
 
 Report = Callable[[int], None]  # called with the number of texts that were just done
@@ -82,10 +80,10 @@ def embed_chunks(
     if settings.pool == "none":
         most = min(most, 4 * TOKEN_NUMBERS // (model.config.width * settings.layers.width_factor))
 
-    def prepare(first: int, chunk: list[Text]) -> list[Piece]:
+    def prepare(first: int, chunk: list[Text]) -> list[TextWindow]:
         ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
         size, on_long, stride = settings.size, settings.on_long, settings.stride
-        return pieces(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
+        return split_texts(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
 
     for parts, number in _ahead(prepare, weighted_chunks(texts, CHUNK_TEXTS, _characters, most)):
         yield _compute(model, parts, number, settings, trace, report)
@@ -120,8 +118,8 @@ def _characters(text: Text) -> int:
 
 
 def _ahead(
-    prepare: Callable[[int, list[Text]], list[Piece]], source: Iterator[tuple[int, list[Text]]]
-) -> Iterator[tuple[list[Piece], int]]:
+    prepare: Callable[[int, list[Text]], list[TextWindow]], source: Iterator[tuple[int, list[Text]]]
+) -> Iterator[tuple[list[TextWindow], int]]:
     """Batch chunks and their sizes, the next one in the making while this one is used."""
     this = next(source, None)
     if this is None:
@@ -139,18 +137,8 @@ def _ahead(
         yield parts, len(this[1])
 
 
-def require_text(text: object, place: str) -> Text:
-    """`text` if it is one, or a pair of them, else an InputError that says where it stands."""
-    if isinstance(text, str):
-        return text
-    if isinstance(text, tuple) and len(text) == 2 and all(isinstance(part, str) for part in text):
-        return text
-    kind = "a tuple that is not a pair of texts" if isinstance(text, tuple) else type_name(text)
-    raise InputError(f"{place} is {kind} ({str(text)[:40]!r}); expected a string, or a tuple of two")
-
-
 def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:
-    text = require_text(text, f"text {number}")
+    text = check_text(text, f"text {number}")
     if settings.lowercase:
         text = text.lower() if isinstance(text, str) else (text[0].lower(), text[1].lower())
     if settings.prefix:
@@ -160,7 +148,7 @@ def _prepared(text: Text, number: int, settings: EmbedSettings) -> Text:
 
 def _compute(
     model: Model,
-    parts: list[Piece],
+    parts: list[TextWindow],
     texts: int,
     settings: EmbedSettings,
     trace: Trace | None,
@@ -222,7 +210,7 @@ def _unit(vectors: np.ndarray, normalize: bool) -> np.ndarray:
     return found
 
 
-def _join_windows(parts: list[Piece], pooled: np.ndarray, texts: int, settings: EmbedSettings) -> np.ndarray:
+def _join_windows(parts: list[TextWindow], pooled: np.ndarray, texts: int, settings: EmbedSettings) -> np.ndarray:
     """(pieces, D) -> (texts, D): windows of one text by weighted mean, or by maximum."""
     vectors = pooled
     if len(parts) != texts:
@@ -237,7 +225,7 @@ def _join_windows(parts: list[Piece], pooled: np.ndarray, texts: int, settings: 
     return _unit(vectors, settings.normalize)
 
 
-def _join_tokens(parts: list[Piece], loose: list[np.ndarray], texts: int) -> list[TokenVectors]:
+def _join_tokens(parts: list[TextWindow], loose: list[np.ndarray], texts: int) -> list[TokenVectors]:
     """Each token once, from the window that owns it."""
     windows: list[list[int]] = [[] for _ in range(texts)]
     for number, part in enumerate(parts):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinfolk.api.loaded import Encoder
+from kinfolk.checkpoints.text_model import TextModel
 from kinfolk.errors import InputError, shorten_list, warn
 from kinfolk.tasks.reading import Columns, read_for
 from kinfolk.tasks.registry import saved_task
@@ -30,7 +30,7 @@ class Evaluation:
 
 
 def evaluate(
-    encoder: Encoder,
+    encoder: TextModel,
     source: str | Path,
     text: str | None = None,
     pair: str | None = None,
@@ -43,8 +43,8 @@ def evaluate(
     read = read_for(task.kind, source, Columns(text, pair, label, header), max_bad_rows)
     if not read.examples:
         raise InputError(f"{source}: no examples to evaluate on")
-    unseen = task.unseen(read.examples)
+    unseen = task.unseen_labels(read.examples)
     if unseen:
         warn(UnseenWarning(f"training did not see {shorten_list(unseen)}: these count as misses"))
-    judged = task.judge(encoder.model, task.dataset(encoder.tokenizer, read.examples, encoder.context))
+    judged = task.evaluate(encoder.model, task.dataset(encoder.tokenizer, read.examples, encoder.context))
     return Evaluation(len(read.examples), read.bad, judged.metrics, task.labels, judged.confusion, judged.mistakes)

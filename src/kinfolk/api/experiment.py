@@ -53,9 +53,9 @@ class Result:
         return self.judged.selection_score
 
     def save(self, encoder: Encoder, output: Path, card: str) -> None:
-        earlier = {name: value for name, value in encoder.public.items() if name not in TASK_SETTINGS}
+        earlier = {name: value for name, value in encoder.hf_config.items() if name not in TASK_SETTINGS}
         public = earlier | self.task.to_hf()
-        dataclasses.replace(encoder, model=self.model, recipe=None, public=public).save(output / "model", card)
+        dataclasses.replace(encoder, model=self.model, recipe=None, hf_config=public).save(output / "model", card)
 
 
 class Job:
@@ -113,7 +113,7 @@ class Job:
         run = Run.open(self.place(seed, several), self.description(settings, model))
         try:
             watch = partial(callbacks.step, seed)
-            objective, items = self.task.objective(model), self.dataset.items
+            objective, items = self.task.objective(model), self.dataset.samples
             trainer = Trainer(model, objective, items, settings, run, evaluate, watch, self.places.__getitem__)
             found = trainer.complete()
         finally:
@@ -131,7 +131,7 @@ class Job:
             Run(self.place(seed, len(seeds) > 1)).drop_checkpoints()
 
     def judge(self, task: Task, model: Model) -> EvalResult:
-        return task.judge(model, self.held) if self.held.items else EvalResult({})
+        return task.evaluate(model, self.held) if self.held.samples else EvalResult({})
 
     def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
         """All that the weights depend on: a run goes on only if this is the same."""
@@ -149,7 +149,7 @@ class Job:
 
     def collapsed(self, found: Mapping[int, Mapping[str, float]]) -> list[str]:
         """Seeds that learned nothing, as small data sometimes has it."""
-        if not self.held.items:
+        if not self.held.samples:
             return []
         if self.task.kind != "classify":
             first = {seed: next(iter(metrics.items())) for seed, metrics in found.items()}

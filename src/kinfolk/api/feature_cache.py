@@ -24,9 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
-from kinfolk.data.batching import token_batches
+from kinfolk.data.batching import BATCH_TOKENS, token_batches
 from kinfolk.data.npy import NpyWriter, open_npy
 from kinfolk.errors import InputError, KinfolkError, check_choice
 from kinfolk.files import atomic_folder, atomic_write, write_json

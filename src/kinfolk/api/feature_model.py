@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kinfolk.api.embed import BATCH_TOKENS
 from kinfolk.api.feature_cache import Features
-from kinfolk.data.batching import token_batches
+from kinfolk.data.batching import BATCH_TOKENS, token_batches
 from kinfolk.models.family import Family, Model
 from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import Tokens

@@ -20,7 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.api.embed import BATCH_TOKENS, packed
+from kinfolk.api.embed import packed
+from kinfolk.data.batching import BATCH_TOKENS
 from kinfolk.errors import InputError, MissingHeadError, check_int
 from kinfolk.models.family import Model
 from kinfolk.text.tokenizer import Tokenizer

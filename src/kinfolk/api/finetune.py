@@ -32,7 +32,8 @@ from kinfolk.data.summary import DataSummary, summarize
 from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list, type_name
 from kinfolk.tasks.reading import READERS, Columns, guess_task, read_for
 from kinfolk.tasks.registry import make_task
-from kinfolk.tasks.task import EvalResult, TaskOptions, Windows
+from kinfolk.tasks.task import EvalResult, TaskOptions
+from kinfolk.tasks.windows import Windows
 from kinfolk.training.distributed import world
 from kinfolk.training.settings import OptimizerSettings, TrainSettings, refuse_two_lengths
 from kinfolk.training.step import validate_hardware

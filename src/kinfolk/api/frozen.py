@@ -156,7 +156,7 @@ class FeatureJob(Job):
             return self._given
         layers = sorted(set(self.reading.config(self.encoder.model.config, self.task).layers))
         folder = self.reading.cache or self.folder / "features"
-        items = [*self.dataset.items, *self.held.items]
+        items = [*self.dataset.samples, *self.held.samples]
         make = partial(features_of, self.encoder.model, items, layers, folder, self.reading.kind)
         return world().on_main(make) or make()  # the other processes find the file
 
@@ -190,8 +190,8 @@ class FeatureJob(Job):
         begun = time.monotonic()
         model = self.fresh_model(seed)[0].eval()
         assert isinstance(model, FeatureModel)
-        targets = [item.target for item in self.dataset.items]
-        vectors = model.vectors(self.task.head, self.dataset.items)
+        targets = [item.target for item in self.dataset.samples]
+        vectors = model.vectors(self.task.head, self.dataset.samples)
         found = solve(vectors, targets, self.task.weights)  # type: ignore[attr-defined]
         output: Any = model.heads[self.task.head].output
         with torch.no_grad():

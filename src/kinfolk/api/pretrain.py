@@ -21,8 +21,9 @@ import numpy as np
 
 from kinfolk.api.experiment import content_hash, refuse_finished
 from kinfolk.api.generate import token_stream
-from kinfolk.api.loaded import Encoder, pick_device
+from kinfolk.api.loaded import LanguageModel
 from kinfolk.api.pretrain_report import PretrainSummary, pretrain_card, write_pretrain_report
+from kinfolk.checkpoints.text_model import pick_device
 from kinfolk.data.formats import read_texts
 from kinfolk.errors import DataError, InputError, check_choice, check_texts
 from kinfolk.models.family import Model, init_model
@@ -151,7 +152,7 @@ def pretrain(
     callbacks.before(found)
     trained = work.train(output, callbacks.step)
     metrics, notes = {"perplexity": perplexity(model, streams[1])}, list(trained.notes)
-    encoder = Encoder(model, words)
+    encoder = LanguageModel(model, words)
 
     def keep() -> list[str]:
         account = PretrainSummary(output.resolve().name, encoder, str(found), metrics, settings, work.batches, trained)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinfolk.api.info import config_sizes
-from kinfolk.api.loaded import Encoder
+from kinfolk.api.loaded import LanguageModel
 from kinfolk.api.markdown import escaped, indented, page, table
 from kinfolk.api.summary import LONGEST_SETTING, draw_loss, run_told, settings_told
 from kinfolk.files import write_bytes
@@ -28,7 +28,7 @@ class PretrainSummary:
     """What there is to tell of a trained language model."""
 
     name: str
-    encoder: Encoder
+    encoder: LanguageModel
     corpus: str
     metrics: Mapping[str, float]
     settings: TrainSettings

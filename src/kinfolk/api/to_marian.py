@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinfolk.api.translator import TRAINED, Translator
+from kinfolk.api.loaded import TRAINED, Translator
 from kinfolk.errors import InputError, warn
 from kinfolk.generation.config import Penalty
 from kinfolk.models.marian import MarianConfig
@@ -30,9 +30,9 @@ def to_marian(translator: Translator) -> Translator:
     moved = model_to_marian(model, rows)
     for note in _departures(model.config.zero_start, manner.penalty):
         warn(LayoutWarning(note))
-    public = {name: translator.public[name] for name in (TRAINED,) if name in translator.public}
+    public = {name: translator.hf_config[name] for name in (TRAINED,) if name in translator.hf_config}
     generation = {"num_beams": manner.beams, "length_penalty": manner.penalty.alpha, "early_stopping": "never"}
-    return Translator(moved, words, public, generation, translator.name)
+    return Translator(moved, words, public, generation, name=translator.name)
 
 
 def _departures(zero_start: bool, penalty: Penalty) -> list[str]:

@@ -20,10 +20,10 @@ from torch import nn
 
 from kinfolk.api.decoder_start import DecoderStart
 from kinfolk.api.experiment import refuse_finished
-from kinfolk.api.loaded import pick_device
 from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
 from kinfolk.api.translation_run import TranslationRun
 from kinfolk.api.translator_report import TranslatorSummary, translator_card, write_translator_report
+from kinfolk.checkpoints.text_model import pick_device
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number
 from kinfolk.models.config import TranslationConfig

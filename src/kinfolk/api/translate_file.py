@@ -21,7 +21,7 @@ from kinfolk.files import check_not_same_file
 from kinfolk.text.tokenizer import Text
 
 if TYPE_CHECKING:
-    from kinfolk.api.translator import Translator
+    from kinfolk.api.loaded import Translator
 
 
 def translate_file(

@@ -15,8 +15,8 @@ import torch
 from kinfolk.api.bleu import Measured, mean_loss, measure
 from kinfolk.api.decoder_start import DecoderStart
 from kinfolk.api.experiment import content_hash
+from kinfolk.api.loaded import TRAINED, Translator
 from kinfolk.api.pairs import PairSamples
-from kinfolk.api.translator import TRAINED, Translator
 from kinfolk.data.pairs import Pair
 from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family, Model, init_model, weights_hash

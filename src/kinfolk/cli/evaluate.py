@@ -13,7 +13,7 @@ from kinfolk.cli.output import log_line, print_json, print_table, working
 
 if TYPE_CHECKING:
     from kinfolk.api.evaluate import Evaluation
-    from kinfolk.api.translator import Translator
+    from kinfolk.api.loaded import Translator
 
 
 def predict(
@@ -70,8 +70,7 @@ def evaluate(
       kinfolk evaluate --model stars --input test.csv
     """
     from kinfolk.api.evaluate import evaluate as evaluate_file
-    from kinfolk.api.loaded import load
-    from kinfolk.api.translator import Translator
+    from kinfolk.api.loaded import LanguageModel, Translator, load
     from kinfolk.data.formats import read_texts
 
     loaded = load(model, device, allow_pickle)
@@ -80,7 +79,7 @@ def evaluate(
         evaluate_translator(loaded, source, target, (text, label), beam, max_bad_rows, json)
         return
     options.refuse(("--target", target), ("--beam", beam), reason="without a translator")
-    if "next_token" in loaded.model.heads:
+    if isinstance(loaded, LanguageModel):
         others = ("--pair", pair), ("--label", label), ("--header", header), ("--max-bad-rows", max_bad_rows)
         options.refuse(*others, reason="beside a language model")
         metrics = {"perplexity": loaded.perplexity(read_texts(str(source), text))}

@@ -64,8 +64,10 @@ def generate(
     Example:
       kinfolk generate --model language-model "Once upon a time" --max-tokens 40 --seed 1
     """
-    encoder = open_encoder(model, device, allow_pickle)
-    texts = encoder.generate(prompts or [""], max_tokens, temperature, top_k, top_p, seed, beam)
+    from kinfolk.api.loaded import load_language_model
+
+    loaded = load_language_model(model, device, allow_pickle)
+    texts = loaded.generate(prompts or [""], max_tokens, temperature, top_k, top_p, seed, beam)
     print_json(texts) if json else print(*texts, sep="\n")
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import BadParameter, Option
 
 if TYPE_CHECKING:
-    from kinfolk.api.loaded import Encoder
-    from kinfolk.api.translator import Translator
+    from kinfolk.api.loaded import Encoder, Translator
 
 Model = Annotated[str, Option(help='Model folder, hub name, or "demo".', show_default=False)]
 TranslatorModel = Annotated[str, Option("--model", help='Translator folder, hub name, or "g2p-en".')]

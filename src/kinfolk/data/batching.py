@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
+BATCH_TOKENS = 2048  # of a batch at inference: of 512 … 8,192 the fastest, within a few per cent
 Item = TypeVar("Item")
 
 

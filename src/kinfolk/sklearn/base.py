@@ -16,7 +16,8 @@ from sklearn.utils import check_random_state
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.api.loaded import Encoder, load_encoder, pick_device
+from kinfolk.api.loaded import Encoder, load_encoder
+from kinfolk.checkpoints.text_model import pick_device
 from kinfolk.data.examples import AnyExample
 from kinfolk.data.split import stratified_split
 from kinfolk.errors import DataError, InputError, StopSignalError, type_name

@@ -11,8 +11,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kinfolk.api.classify import score_texts, text_task
-from kinfolk.api.tag import tag, tag_chances, tag_task
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import InputError
 from kinfolk.sklearn.base import TextEstimator, TextLearner, loaded
@@ -28,6 +26,8 @@ from kinfolk.sklearn.data import (
     texts_of,
     words_of,
 )
+from kinfolk.tasks.tag import tag, tag_probabilities, tag_task
+from kinfolk.tasks.text import score_texts, text_task
 from kinfolk.text.tokenizer import Text
 from kinfolk.training.logistic import probabilities, softmax
 from kinfolk.training.metrics import tagging
@@ -228,7 +228,7 @@ class TextTagger(TextLearner):
         check_is_fitted(self)
         labels = tag_task(self.encoder_).labels
         order = [labels.index(name) for name in self.classes_]  # no tag is held out altogether, so training saw all
-        return [chances[:, order] for chances in tag_chances(self.encoder_, words_of(X))]
+        return [chances[:, order] for chances in tag_probabilities(self.encoder_, words_of(X))]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """F1 of whole entities, as conlleval counts them; accuracy of words where tags mark no spans."""

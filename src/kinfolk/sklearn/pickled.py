@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from sklearn.base import BaseEstimator
 
-from kinfolk.api.loaded import Encoder, pick_device
+from kinfolk.api.loaded import Encoder
 from kinfolk.checkpoints.keys import divide, fill, sources
 from kinfolk.checkpoints.sentence import SentenceRecipe
+from kinfolk.checkpoints.text_model import pick_device
 from kinfolk.checkpoints.weights import tensors_from_bytes, tensors_to_bytes
 from kinfolk.errors import FolderError
 from kinfolk.models.family import Family, Model
@@ -59,7 +60,7 @@ def to_plain(encoder: Encoder, heads: bool) -> dict[str, Any]:
         "recipe": dataclasses.asdict(encoder.recipe) if encoder.recipe is not None else None,
         "heads": sizes,
         "pooler": pooler,
-        "public": encoder.public if heads else {},
+        "public": encoder.hf_config if heads else {},
     }
 
 
@@ -75,7 +76,7 @@ def from_plain(plain: Mapping[str, Any], device: str, where: str) -> Encoder:
         raise FolderError(f"{where}: not a pickle of this estimator ({type(error).__name__}: {error})") from None
     places = sources(family, model.config, model.state_dict(), _prefix(family, sizes))
     fill(model, family.title, places, set(), tensors, {name: name for name in tensors.names()})
-    return Encoder(model.eval().to(pick_device(device)), tokenizer, recipe, public, where)
+    return Encoder(model.eval().to(pick_device(device)), tokenizer, public, recipe=recipe, name=where)
 
 
 def _labels(head: str, state: Mapping[str, torch.Tensor]) -> int:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kinfolk.api.answer import answer_task
-from kinfolk.api.choose import choice_task
-from kinfolk.api.classify import text_task
-from kinfolk.api.loaded import Encoder
-from kinfolk.api.tag import tag_task
+from kinfolk.checkpoints.text_model import TextModel
 from kinfolk.errors import InputError, MissingHeadError
-from kinfolk.tasks.answer import AnswerTask
-from kinfolk.tasks.choice import ChoiceTask
-from kinfolk.tasks.tag import HEADS, TagTask
+from kinfolk.tasks.answer import AnswerTask, answer_task
+from kinfolk.tasks.choice import ChoiceTask, choice_task
+from kinfolk.tasks.tag import HEADS, TagTask, tag_task
 from kinfolk.tasks.task import Task, TaskOptions
-from kinfolk.tasks.text import KINDS, TextTask
+from kinfolk.tasks.text import KINDS, TextTask, text_task
 
 
 def make_task(kind: str, examples: Sequence[Any], options: TaskOptions) -> Task:
@@ -31,14 +27,14 @@ def make_task(kind: str, examples: Sequence[Any], options: TaskOptions) -> Task:
     raise InputError(f"the task {kind} cannot be trained yet")
 
 
-def saved_task(encoder: Encoder) -> Task:
+def saved_task(text_model: TextModel) -> Task:
     """The task that a loaded model was trained for."""
-    if "classify" in encoder.model.heads:
-        return text_task(encoder)
-    if any(head in encoder.model.heads for head in HEADS.values()):
-        return tag_task(encoder)
-    if "span" in encoder.model.heads:
-        return answer_task(encoder)
-    if "choose" in encoder.model.heads:
-        return choice_task(encoder)
+    if "classify" in text_model.model.heads:
+        return text_task(text_model)
+    if any(head in text_model.model.heads for head in HEADS.values()):
+        return tag_task(text_model)
+    if "span" in text_model.model.heads:
+        return answer_task(text_model)
+    if "choose" in text_model.model.heads:
+        return choice_task(text_model)
     raise MissingHeadError("this checkpoint was trained for no task; train one with `kinfolk finetune`")

@@ -53,24 +53,26 @@ Scored = tuple[ContextView, np.ndarray]  # a window and its tokens' scores, (tok
 
 
 @dataclass(frozen=True)
-class QuestionItems:
+class QuestionSamples:
     """The windows of some questions, in order, each with its view of the context."""
 
-    items: list[Sample]
+    samples: list[Sample]
     views: list[ContextView]
     questions: Sequence[Question]
 
     def by_question(self, scores: Sequence[np.ndarray]) -> Iterator[tuple[Question, list[Scored]]]:
         """Every question with its scored windows."""
         windows: list[list[Scored]] = [[] for _ in self.questions]
-        for item, view, found in zip(self.items, self.views, scores, strict=True):
-            windows[item.example].append((view, found))
+        for sample, view, found in zip(self.samples, self.views, scores, strict=True):
+            windows[sample.example].append((view, found))
         return zip(self.questions, windows, strict=True)
 
 
-def question_items(tokenizer: Tokenizer, questions: Sequence[Question], size: int, stride: int | None) -> QuestionItems:
+def question_samples(
+    tokenizer: Tokenizer, questions: Sequence[Question], size: int, stride: int | None
+) -> QuestionSamples:
     """Items of at most `size` tokens; windows of a context share `stride` (128) tokens, at most half of theirs."""
-    items: list[Sample] = []
+    samples: list[Sample] = []
     views: list[ContextView] = []
     context, offsets = None, NO_OFFSETS
     for batch in chunks(enumerate(questions), AT_ONCE):
@@ -83,10 +85,10 @@ def question_items(tokenizer: Tokenizer, questions: Sequence[Question], size: in
             for place, window in enumerate(windows):
                 view = _view(window, question, offsets[reached:])
                 target = _target(view, question, place == 0, place == len(windows) - 1)
-                items.append(Sample(window.ids, window.segments, target, number))
+                samples.append(Sample(window.ids, window.segments, target, number))
                 views.append(view)
                 reached += len(view.offsets) - overlap
-    return QuestionItems(items, views, questions)
+    return QuestionSamples(samples, views, questions)
 
 
 def _windows(

@@ -1,36 +1,127 @@
-"""What tagging is: a tag for each word, learned word by word or, with a random field, as paths."""
+"""Tagging: a tag for each word, learned word by word or, with a CRF, as paths.
+
+The words of a sentence are joined by single blanks, and a word is read at the first token that starts in it. A long
+sentence is read in windows, and each word in the one window where its token is most central: so every word is learned
+from once and predicted once, in the context in which it will be asked for. A word that leaves no token (an empty one,
+or one of control characters) has none, and is O.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.api.embed import BATCH_TOKENS
-from kinfolk.data.batching import token_batches
+from kinfolk.checkpoints.text_model import TextModel
+from kinfolk.data.batching import BATCH_TOKENS, chunks, token_batches
 from kinfolk.data.examples import Sentence
 from kinfolk.data.tagging import OUTSIDE, has_spans
-from kinfolk.errors import InputError, shorten_list
+from kinfolk.errors import InputError, MissingHeadError, shorten_list
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import IGNORED, CrfTag, Tag
-from kinfolk.tasks.tagged import Tagged
-from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_names, label_tables
-from kinfolk.tasks.text import SHOWN_MISTAKES, class_weight_list, even_classes
-from kinfolk.tasks.word_scoring import WordItems, WordScores, score_words, word_items
+from kinfolk.tasks.tagged import Tagged, Words, places_of, word_starts
+from kinfolk.tasks.task import MAX_MISTAKES, EvalResult, Mistake, TaskOptions, label_names, label_tables
+from kinfolk.tasks.text import CHUNK_TEXTS, class_weight_list, even_classes
+from kinfolk.tasks.windows import DEFAULT_WINDOWS, CutCount, Location, TextWindow, Windows, batch_scores, split_texts
+from kinfolk.text.encoding import Offset
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.logistic import softmax
 
 NEIGHBOURS = 5  # words shown on either side of a mistake
 HEADS = {False: "tag", True: "tag_crf"}
 Decoded = tuple[np.ndarray, np.ndarray]  # of one sentence's words with a piece: numbers of tags, their probabilities
+
+
+@dataclass(frozen=True)
+class WordSamples:
+    """Windows that hold words of sentences; for each, which of its rows speak, and for which words."""
+
+    samples: list[Sample]
+    rows: list[list[int]]
+    words: list[list[int]]
+    sentences: int
+
+
+@dataclass(frozen=True)
+class WordScores:
+    """Of one sentence: the numbers of the words that have a piece, (seen,), and their scores, (seen, labels)."""
+
+    words: np.ndarray
+    scores: np.ndarray
+
+
+def word_samples(
+    tokenizer: Tokenizer,
+    sentences: Sequence[Sequence[str]],
+    targets: Sequence[Sequence[int]] | None,
+    size: int,
+    stride: int | None = None,
+    location: Location = "text {}".format,
+) -> WordSamples:
+    """One item per sentence or window of `size` tokens; `targets` are tag numbers, which go to words' first pieces.
+
+    `location` says where a sentence stands, for a message.
+    """
+    found = WordSamples([], [], [], len(sentences))
+    texts = [" ".join(words) for words in sentences]
+    read = split_texts(tokenizer, texts, size, "window", CutCount(), location, stride)
+    for number, parts in groupby(read, key=lambda part: part.text):
+        for part, rows, words in _first_pieces(list(parts), word_starts(sentences[number]), sentences[number]):
+            target = [IGNORED] * len(part.encoding)
+            for row, word in zip(rows, words, strict=True):
+                target[row] = IGNORED if targets is None else targets[number][word]
+            found.samples.append(Sample(part.encoding.ids, part.encoding.segments, target, number))
+            found.rows.append(rows)
+            found.words.append(words)
+    return found
+
+
+def _first_pieces(
+    parts: list[TextWindow], starts: list[int], words: Sequence[str]
+) -> Iterator[tuple[TextWindow, list[int], list[int]]]:
+    """For each window its own rows that are first pieces, and their words; windows without one are left out."""
+    reached = -1  # the last word that has its piece: a window may begin in the middle of it
+    for part in parts:
+        offsets, sequences = part.encoding.offsets, part.encoding.sequence_ids
+        rows, numbers = [], []
+        for row in range(*part.own):
+            start = offsets[row][0]
+            word = bisect_right(starts, start) - 1
+            if sequences[row] is not None and word > reached and start < starts[word] + len(words[word]):
+                rows.append(row)
+                numbers.append(word)
+                reached = word
+        if rows:
+            yield part, rows, numbers
+
+
+def score_words(model: Model, objective: Objective, found: WordSamples, labels: int) -> list[WordScores]:
+    """What the head says of the words of each sentence."""
+    scores: list[np.ndarray] = [np.empty(0)] * len(found.samples)
+    for batch, prepared, said in batch_scores(model, objective, found.samples):
+        for number, part in zip(batch, prepared.tokens.layout.split(said), strict=True):
+            scores[number] = part[found.rows[number]].numpy()
+    windows: list[list[int]] = [[] for _ in range(found.sentences)]
+    for number, item in enumerate(found.samples):
+        windows[item.example].append(number)
+    nothing = np.zeros((0, labels), dtype=np.float32)
+    return [
+        WordScores(
+            np.array([word for number in own for word in found.words[number]], dtype=int),
+            np.concatenate([scores[number] for number in own]) if own else nothing,
+        )
+        for own in windows
+    ]
 
 
 @dataclass(frozen=True)
@@ -45,12 +136,12 @@ class Guesses:
 class TagDataset:
     """Sentences as the model reads them."""
 
-    found: WordItems
+    found: WordSamples
     examples: Sequence[Sentence]
 
     @property
-    def items(self) -> list[Sample]:
-        return self.found.items
+    def samples(self) -> list[Sample]:
+        return self.found.samples
 
 
 @dataclass(frozen=True)
@@ -58,7 +149,7 @@ class TagTask:
     """Tags for words. A long sentence is read in windows, and each word in the one where it is most central."""
 
     labels: tuple[str, ...]
-    windows: Windows = WHOLE
+    windows: Windows = DEFAULT_WINDOWS
     weights: tuple[float, ...] | None = None
     crf: bool = False
 
@@ -94,13 +185,13 @@ class TagTask:
         tokenizer: Tokenizer,
         sentences: Sequence[Sequence[str]],
         context: int,
-        place: Callable[[int], str] = "text {}".format,
-    ) -> WordItems:
-        """Sentences without tags, for a model that reads `context` tokens at once; `place` is for messages."""
+        location: Location = "text {}".format,
+    ) -> WordSamples:
+        """Sentences without tags, for a model that reads `context` tokens at once; `location` is for messages."""
         size = self.windows.size(context, tokenizer.special_tokens_count())
-        return word_items(tokenizer, sentences, None, size, self.windows.stride, place)
+        return word_samples(tokenizer, sentences, None, size, self.windows.stride, location)
 
-    def unseen(self, examples: Sequence[Sentence]) -> list[str]:
+    def unseen_labels(self, examples: Sequence[Sentence]) -> list[str]:
         """Tags of these sentences that training did not see."""
         return sorted({tag for example in examples for tag in example.tags or ()} - {*self.labels})
 
@@ -110,12 +201,12 @@ class TagTask:
         targets = [[numbers.get(tag, IGNORED) for tag in example.tags or ()] for example in examples]
         words, where = [example.words for example in examples], [example.location for example in examples]
         size, stride = self.windows.size(size, tokenizer.special_tokens_count()), self.windows.stride
-        found = word_items(tokenizer, words, targets, size, stride, where.__getitem__)
-        if examples and not found.items:
+        found = word_samples(tokenizer, words, targets, size, stride, where.__getitem__)
+        if examples and not found.samples:
             raise InputError(f"{where[0]}: the tokenizer makes nothing of the words here and after it")
         return TagDataset(found, examples)
 
-    def guesses(self, model: Model, found: WordItems, lengths: Sequence[int]) -> Iterator[Guesses]:
+    def guesses(self, model: Model, found: WordSamples, lengths: Sequence[int]) -> Iterator[Guesses]:
         """The tags of each sentence, which has so many words."""
         scored = score_words(model, self.objective(model), found, len(self.labels))
         decoded = self._paths(model, scored) if self.crf else map(_one_by_one, scored)
@@ -125,7 +216,7 @@ class TagTask:
                 tags[word], sure[word] = self.labels[number], chance
             yield Guesses(tuple(tags), tuple(sure))
 
-    def chances(self, model: Model, found: WordItems, lengths: Sequence[int]) -> Iterator[np.ndarray]:
+    def chances(self, model: Model, found: WordSamples, lengths: Sequence[int]) -> Iterator[np.ndarray]:
         """The probability of every tag at each word of a sentence, (words, labels); with a random field over all paths.
 
         A word without a piece is surely O; where no label is O, all are equally probable.
@@ -165,14 +256,14 @@ class TagTask:
                 found[number] = rows.numpy()
         return found
 
-    def judge(self, model: Model, dataset: TagDataset) -> EvalResult:
+    def evaluate(self, model: Model, dataset: TagDataset) -> EvalResult:
         """Entities found and missed, or the share of right words where tags mark no spans."""
         from kinfolk.training.metrics import tagging  # only training and evaluation need seqeval
 
         examples = dataset.examples
         guesses = list(self.guesses(model, dataset.found, [len(example.words) for example in examples]))
         metrics = tagging([example.tags or () for example in examples], [found.tags for found in guesses])
-        wrong = nlargest(SHOWN_MISTAKES, _wrong(examples, guesses), key=lambda item: item[0])
+        wrong = nlargest(MAX_MISTAKES, _wrong(examples, guesses), key=lambda item: item[0])
         return EvalResult(metrics, mistakes=[_mistake(examples[row], guesses[row], place) for _, row, place in wrong])
 
     def calibrate(self, model: Model, dataset: TagDataset) -> TagTask:
@@ -196,9 +287,9 @@ class TagTask:
         return label_tables(self.labels) | self.windows.to_hf()
 
     @classmethod
-    def from_hf(cls, public: Mapping[str, Any], labels: int, crf: bool) -> TagTask:
+    def from_hf(cls, hf_config: Mapping[str, Any], labels: int, crf: bool) -> TagTask:
         """The task of a saved model with so many tags; LABEL_0, LABEL_1 … where its config names none."""
-        return cls(label_names(public, labels), Windows.from_hf(public), crf=crf)
+        return cls(label_names(hf_config, labels), Windows.from_hf(hf_config), crf=crf)
 
 
 def _sentences(model: Model, scored: Sequence[WordScores]) -> Iterator[tuple[list[int], Layout, Tensor]]:
@@ -233,3 +324,42 @@ def _mistake(example: Sentence, found: Guesses, place: int) -> Mistake:
     truth = (example.tags or ())[place]
     where = f"{example.location}, word {place + 1}"
     return Mistake(where, shown, truth, found.tags[place], found.probabilities[place])
+
+
+def tag_task(text_model: TextModel) -> TagTask:
+    """The task that a loaded model was trained for."""
+    heads: Any = text_model.model.heads
+    for crf, head in HEADS.items():
+        if head in heads:
+            return TagTask.from_hf(text_model.hf_config, heads[head].output.out_features, crf)
+    raise MissingHeadError("this checkpoint has no tagger; train one with `kinfolk finetune --task tag`")
+
+
+def tag(text_model: TextModel, texts: Iterable[Words]) -> Iterator[Tagged]:
+    """The tags of each text (a string, or a list or tuple of its words); streamed, so that memory stays flat."""
+    task = tag_task(text_model)
+    for chunk, samples, lengths in _word_chunks(text_model, task, texts):
+        guesses = task.guesses(text_model.model, samples, lengths)
+        for (text, offsets), guess in zip(chunk, guesses, strict=True):
+            yield Tagged.of(text, offsets, guess.tags, guess.probabilities)
+
+
+def tag_probabilities(text_model: TextModel, texts: Iterable[Words]) -> Iterator[np.ndarray]:
+    """The probabilities of all tags at each word of a text, (words, labels), as `TagTask.chances` says."""
+    task = tag_task(text_model)
+    for _, samples, lengths in _word_chunks(text_model, task, texts):
+        yield from task.chances(text_model.model, samples, lengths)
+
+
+def _word_chunks(
+    text_model: TextModel, task: TagTask, texts: Iterable[Words]
+) -> Iterator[tuple[list[tuple[str, list[Offset]]], WordSamples, list[int]]]:
+    """A chunk of texts at a time: with the offsets of their words, as the model reads them, and how many words."""
+    done = 0
+    for chunk in chunks(texts, CHUNK_TEXTS):
+        names = [f"text {done + index}" for index in range(len(chunk))]
+        split = [places_of(text, name) for text, name in zip(chunk, names, strict=True)]
+        sentences = [[text[start:end] for start, end in offsets] for text, offsets in split]
+        samples = task.read(text_model.tokenizer, sentences, text_model.context, names.__getitem__)
+        yield split, samples, [len(words) for words in sentences]
+        done += len(chunk)

@@ -1,21 +1,24 @@
-"""What training, saving and judging want to know of a task: one protocol, a file for each kind.
+"""What training, saving and evaluation want to know of a task: one protocol, a file for each kind.
 
-classify, multilabel, regress   whole texts and pairs   text_task.py
-tag                             words                   tag_task.py
-answer                          spans of a context      answer_task.py
-choose                          one of several options  choice_task.py
+classify, multilabel, regress   whole texts and pairs   text.py
+tag                             words                   tag.py
+answer                          spans of a context      answer.py
+choose                          one of several options  choice.py
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from kinfolk.errors import ConfigError, InputError, check_int
+from kinfolk.errors import ConfigError, InputError
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
+from kinfolk.tasks.windows import DEFAULT_WINDOWS, Windows
 from kinfolk.text.tokenizer import Tokenizer
+
+MAX_MISTAKES = 20  # most confident errors that are listed
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,8 @@ class Mistake:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Metrics (the first one decides which checkpoint is best, higher is better); where there are classes, who was
-    taken for whom, (truth, guess); and the most confident mistakes."""
+    """Metrics (the first one selects the best checkpoint, higher is better), the confusion matrix of classes (rows:
+    true label, columns: predicted label) and the most confident errors."""
 
     metrics: dict[str, float]
     confusion: list[list[int]] | None = None
@@ -40,52 +43,8 @@ class EvalResult:
 
     @property
     def selection_score(self) -> float:
-        """What decides; without a dev set nothing does."""
+        """What checkpoints are compared by; without a dev set they are not."""
         return next(iter(self.metrics.values()), 0.0)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """How long texts are read: so many tokens at once, neighbours sharing `stride` of them.
-
-    Without a window as many as the model reads; without a stride a quarter of what fits.
-    """
-
-    window: int | None = None
-    stride: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.window is not None:
-            check_int("window", self.window)
-        if self.stride is not None:
-            check_int("stride", self.stride, 0)
-
-    def size(self, context: int, specials: int) -> int:
-        """Tokens of a window, for a model that reads `context` at once, `specials` of them special ones."""
-        if self.window is not None and self.window > context:
-            raise InputError(f"window={self.window} is more than the {context} tokens that the model reads at once")
-        size = context if self.window is None else self.window
-        if size <= specials:
-            raise InputError(f"window={size} leaves no room for text beside {specials} special tokens")
-        if self.stride is not None and self.stride >= size - specials:
-            raise InputError(f"stride={self.stride} leaves nothing new in a window of {size - specials} tokens of text")
-        return size
-
-    def to_hf(self) -> dict[str, Any]:
-        """What config.json keeps of it."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_hf(cls, public: Mapping[str, Any]) -> Self:
-        """What a saved model was trained with."""
-        found = {name: public.get(name) for name in ("window", "stride")}
-        for name, value in found.items():
-            if value is not None and not (type(value) is int and value >= 0):
-                raise ConfigError(f"config.json: {name} is not a number of tokens")
-        return cls(**found)
-
-
-WHOLE = Windows()
 
 
 @dataclass(frozen=True)
@@ -94,7 +53,7 @@ class TaskOptions:
 
     class_weights: str | Mapping[str, float] | None = None  # of classes and tags
     crf: bool = False  # of tags: score whole paths, not words one by one
-    windows: Windows = WHOLE
+    windows: Windows = DEFAULT_WINDOWS
 
     def __post_init__(self) -> None:
         weights = self.class_weights
@@ -109,10 +68,10 @@ class TaskOptions:
 
 
 class Dataset(Protocol):
-    """Examples as the model reads them, with whatever the task needs to judge the scores."""
+    """Examples as the model reads them, with whatever the task needs to evaluate the scores."""
 
     @property
-    def items(self) -> Sequence[Sample]:
+    def samples(self) -> Sequence[Sample]:
         """What is packed."""
 
 
@@ -134,14 +93,14 @@ class Task(Protocol):
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
 
-    def unseen(self, examples: Sequence[Any]) -> list[str]:
+    def unseen_labels(self, examples: Sequence[Any]) -> list[str]:
         """Labels of these examples that training did not see, and which are therefore never found."""
 
     def dataset(self, tokenizer: Tokenizer, examples: Sequence[Any], size: int) -> Dataset:
-        """Examples for training or judging, read by a model that takes `size` tokens at once."""
+        """Examples for training or evaluation, read by a model that takes `size` tokens at once."""
 
-    def judge(self, model: Model, dataset: Any) -> EvalResult:
-        """How good the model is on the material."""
+    def evaluate(self, model: Model, dataset: Any) -> EvalResult:
+        """How good the model is on a dataset."""
 
     def calibrate(self, model: Model, dataset: Any) -> Self:
         """The task of a model at the end of its training, with what is tuned on the dev set (which may be empty)."""
@@ -153,17 +112,17 @@ class Task(Protocol):
         """What config.json says of the task, label names included."""
 
 
-def label_names(public: Mapping[str, Any], count: int) -> tuple[str, ...]:
+def label_names(hf_config: Mapping[str, Any], count: int) -> tuple[str, ...]:
     """The names of a saved model's labels; LABEL_0, LABEL_1 … where its config names none."""
-    names = public.get("id2label") or {}
+    names = hf_config.get("id2label") or {}
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise ConfigError("config.json: id2label is not a table of names")
-    return tuple(names.get(str(number), f"LABEL_{number}") for number in range(count))
+    return tuple(names.get(str(index), f"LABEL_{index}") for index in range(count))
 
 
 def label_tables(labels: Sequence[str]) -> dict[str, Any]:
     """The names of labels as config.json has them."""
     return {
-        "id2label": {str(number): label for number, label in enumerate(labels)},
-        "label2id": {label: number for number, label in enumerate(labels)},
+        "id2label": {str(index): label for index, label in enumerate(labels)},
+        "label2id": {label: index for index, label in enumerate(labels)},
     }

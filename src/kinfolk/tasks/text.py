@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,18 +12,28 @@ import numpy as np
 import torch
 from torch import nn
 
+from kinfolk.checkpoints.text_model import TextModel
+from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Example
-from kinfolk.errors import ConfigError, InputError, check_choice, check_number, shorten_list, warn
+from kinfolk.errors import ConfigError, InputError, MissingHeadError, check_choice, check_number, shorten_list, warn
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.objectives.supervised import Classify, MultiLabel, Regress
-from kinfolk.tasks.scoring import ScoredItems, score, text_items
-from kinfolk.tasks.task import WHOLE, EvalResult, Mistake, TaskOptions, Windows, label_names, label_tables
-from kinfolk.tasks.windows import CutCount
+from kinfolk.tasks.task import MAX_MISTAKES, EvalResult, Mistake, TaskOptions, label_names, label_tables
+from kinfolk.tasks.windows import (
+    DEFAULT_WINDOWS,
+    CutCount,
+    Location,
+    TextSamples,
+    Windows,
+    check_text,
+    score_samples,
+    text_samples,
+)
 from kinfolk.text.tokenizer import Text, Tokenizer
 from kinfolk.training.logistic import probabilities, softmax
 
-SHOWN_MISTAKES = 10
+CHUNK_TEXTS = 2048
 KINDS = ("classify", "multilabel", "regress")
 PROBLEM_TYPES = {  # ours: the public name in config.json
     "classify": "single_label_classification",
@@ -51,13 +61,13 @@ class Prediction:
 class TextDataset:
     """Texts or pairs as the model reads them, with their targets."""
 
-    scored: ScoredItems
+    data: TextSamples
     targets: list[Any]
     examples: Sequence[Example]
 
     @property
-    def items(self) -> list[Sample]:
-        return self.scored.items
+    def samples(self) -> list[Sample]:
+        return self.data.samples
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ class TextTask:
 
     kind: str
     labels: tuple[str, ...]
-    windows: Windows = WHOLE
+    windows: Windows = DEFAULT_WINDOWS
     weights: tuple[float, ...] | None = None
     thresholds: tuple[float, ...] | None = None  # of multilabel: the probability from which on a label is given
     middle: float = 0.0  # of regress: training sees numbers of mean 0 and deviation 1, whatever their own are
@@ -123,7 +133,7 @@ class TextTask:
         found = [[numbers.get(label, unseen) for label in _labels(example)] for example in examples]
         return found if self.kind == "multilabel" else [number for (number,) in found]
 
-    def unseen(self, examples: Sequence[Example]) -> list[str]:
+    def unseen_labels(self, examples: Sequence[Example]) -> list[str]:
         """Labels of these examples that training did not see."""
         if self.kind == "regress":
             return []
@@ -139,24 +149,24 @@ class TextTask:
             learned = [[number for number in numbers if number < len(self.labels)] for numbers in targets]
         size, stride = self.windows.size(size, tokenizer.special_tokens_count()), self.windows.stride
         where = [example.location for example in examples]
-        self.tell_other_form(texts_of(examples), where, cut)
-        scored = text_items(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
+        self.warn_of_form(texts_of(examples), where, cut)
+        data = text_samples(tokenizer, texts_of(examples), learned, size, stride, cut, where.__getitem__)
         cut.report()
-        return TextDataset(scored, targets, examples)
+        return TextDataset(data, targets, examples)
 
-    def tell_other_form(self, texts: Sequence[Text], where: Sequence[str], cut: CutCount) -> None:
+    def warn_of_form(self, texts: Sequence[Text], where: Sequence[str], cut: CutCount) -> None:
         """Warn of a single text for a model of pairs, or of a pair for one of single texts; once by `cut`."""
-        if self.pairs is None or cut.other_form:
+        if self.pairs is None or cut.warned_of_form:
             return
         other = [place for text, place in zip(texts, where, strict=True) if isinstance(text, tuple) != self.pairs]
         if other:
-            cut.other_form = True
+            cut.warned_of_form = True
             learned, given = ("pairs", "one text") if self.pairs else ("single texts", "a pair")
             warn(FormWarning(f"{other[0]}: {given}, but the model learned from {learned}"))
 
-    def judge(self, model: Model, dataset: TextDataset) -> EvalResult:
-        """Metrics; of classes also the confusion matrix; and the most confident errors."""
-        scores = score(model, self.objective(model), dataset.scored)
+    def evaluate(self, model: Model, dataset: TextDataset) -> EvalResult:
+        """Metrics, the confusion matrix of classes, and the most confident errors."""
+        scores = score_samples(model, self.objective(model), dataset.data)
         found = self.metrics(scores, dataset.targets)
         if self.kind == "regress":
             return EvalResult(found, mistakes=self._worst_numbers(scores, dataset))
@@ -165,7 +175,7 @@ class TextTask:
         truth, guesses, sure = np.array(dataset.targets), scores.argmax(1), softmax(scores).max(1)
         confusion, known = np.zeros((len(self.labels), len(self.labels)), dtype=int), truth < len(self.labels)
         np.add.at(confusion, (truth[known], guesses[known]), 1)
-        wrong = sorted(np.flatnonzero(guesses != truth).tolist(), key=lambda number: -sure[number])[:SHOWN_MISTAKES]
+        wrong = sorted(np.flatnonzero(guesses != truth).tolist(), key=lambda number: -sure[number])[:MAX_MISTAKES]
         listed = [
             _mistake(dataset.examples[number], self.labels[guesses[number]], float(sure[number])) for number in wrong
         ]
@@ -175,7 +185,7 @@ class TextTask:
         """The numbers that are farthest from the truth."""
         guesses = scores[:, 0].astype(np.float64) * self.spread + self.middle
         apart = np.abs(guesses - np.array(dataset.targets, dtype=np.float64))
-        worst = np.argsort(-apart, kind="stable")[:SHOWN_MISTAKES].tolist()
+        worst = np.argsort(-apart, kind="stable")[:MAX_MISTAKES].tolist()
         return [_mistake(dataset.examples[number], f"{guesses[number]:.4g}", None) for number in worst]
 
     def _worst_labels(self, scores: np.ndarray, dataset: TextDataset) -> list[Mistake]:
@@ -183,7 +193,7 @@ class TextTask:
         chances, truth = probabilities(scores), self.truth(dataset.targets)[:, : len(self.labels)]
         given = chances >= np.array(self.thresholds or (0.5,) * len(self.labels))
         sure = np.where(given != truth, np.where(given, chances, 1 - chances), 0.0).max(1)
-        worst = np.argsort(-sure, kind="stable")[:SHOWN_MISTAKES].tolist()
+        worst = np.argsort(-sure, kind="stable")[:MAX_MISTAKES].tolist()
         return [
             _mistake(dataset.examples[number], self._joined(given[number]), float(sure[number]))
             for number in worst
@@ -213,11 +223,11 @@ class TextTask:
         if self.kind == "regress":
             self._scale_back(model)
             return replace(self, middle=0.0, spread=1.0)
-        if self.kind != "multilabel" or not dataset.items:
+        if self.kind != "multilabel" or not dataset.samples:
             return self
         from kinfolk.training.metrics import best_thresholds
 
-        scores = score(model, self.objective(model), dataset.scored)
+        scores = score_samples(model, self.objective(model), dataset.data)
         chosen = best_thresholds(scores, self.truth(dataset.targets)[:, : len(self.labels)])
         return replace(self, thresholds=tuple(float(limit) for limit in chosen))
 
@@ -269,23 +279,23 @@ class TextTask:
 
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task, label names included."""
-        public: dict[str, Any] = {
+        hf_config: dict[str, Any] = {
             "problem_type": PROBLEM_TYPES[self.kind],
             **label_tables(self.labels),
         }
         if self.thresholds is not None:
-            public["thresholds"] = list(self.thresholds)
+            hf_config["thresholds"] = list(self.thresholds)
         if self.pairs is not None:
-            public["pairs"] = self.pairs
-        return public | self.windows.to_hf()
+            hf_config["pairs"] = self.pairs
+        return hf_config | self.windows.to_hf()
 
     @classmethod
-    def from_hf(cls, public: Mapping[str, Any], labels: int) -> TextTask:
+    def from_hf(cls, hf_config: Mapping[str, Any], labels: int) -> TextTask:
         """The task of a saved model with so many labels; LABEL_0, LABEL_1 … where its config names none."""
         kinds = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
-        kind = kinds.get(str(public.get("problem_type")), "regress" if labels == 1 else "classify")
-        found = label_names(public, labels)
-        limits = public.get("thresholds")
+        kind = kinds.get(str(hf_config.get("problem_type")), "regress" if labels == 1 else "classify")
+        found = label_names(hf_config, labels)
+        limits = hf_config.get("thresholds")
         if limits is not None and not (
             isinstance(limits, list)
             and len(limits) == labels
@@ -293,10 +303,10 @@ class TextTask:
         ):
             raise ConfigError(f"config.json: thresholds is not a list of {labels} numbers")
         thresholds = None if limits is None else tuple(float(limit) for limit in limits)
-        pairs = public.get("pairs")
+        pairs = hf_config.get("pairs")
         if pairs not in (True, False, None):
             raise ConfigError("config.json: pairs is not true or false")
-        return cls(kind, found, Windows.from_hf(public), thresholds=thresholds, pairs=pairs)
+        return cls(kind, found, Windows.from_hf(hf_config), thresholds=thresholds, pairs=pairs)
 
 
 def _mistake(example: Example, guess: str, sure: float | None) -> Mistake:
@@ -342,3 +352,44 @@ def class_weight_list(
     for name, weight in wanted.items():
         check_number(f"the class weight of {name}", weight, 0, 1e9, "above 0")
     return tuple(float(wanted.get(name, 1.0)) for name in names)
+
+
+def text_task(text_model: TextModel) -> TextTask:
+    """The task that a loaded model was trained for."""
+    if "classify" not in text_model.model.heads:
+        raise MissingHeadError("this checkpoint has no classifier; train one with `kinfolk finetune`")
+    head: Any = text_model.model.heads["classify"]
+    return TextTask.from_hf(text_model.hf_config, head.output.out_features)
+
+
+def score_texts(
+    text_model: TextModel, texts: Iterable[Text], location: Location = "text {}".format, cut: CutCount | None = None
+) -> Iterator[np.ndarray]:
+    """Scores of a chunk of texts at a time, (texts, labels): memory stays the same however many there are.
+
+    What had to be truncated is told by a CutWarning at the end, or counted in `cut` for the caller to report.
+    """
+    task, tokenizer = text_task(text_model), text_model.tokenizer
+    objective = task.objective(text_model.model)
+    size = task.windows.size(text_model.context, tokenizer.special_tokens_count())
+    target: Any = [] if task.kind == "multilabel" else 0  # of no meaning here
+    done, count = 0, CutCount() if cut is None else cut
+    for chunk in chunks(texts, CHUNK_TEXTS):
+        locations = [location(done + index) for index in range(len(chunk))]
+        checked = [check_text(text, where) for text, where in zip(chunk, locations, strict=True)]
+        task.warn_of_form(checked, locations, count)
+        targets = [target] * len(chunk)
+        data = text_samples(tokenizer, checked, targets, size, task.windows.stride, count, locations.__getitem__)
+        yield score_samples(text_model.model, objective, data)
+        done += len(chunk)
+    if cut is None:
+        count.report()
+
+
+def classify(
+    text_model: TextModel, texts: Iterable[Text], location: Location = "text {}".format, cut: CutCount | None = None
+) -> Iterator[Prediction]:
+    """The prediction for each text; `location` and `cut` as in `score_texts`."""
+    task = text_task(text_model)
+    for scores in score_texts(text_model, texts, location, cut):
+        yield from task.predictions(scores)
