@@ -35,7 +35,7 @@ def write_sentence_encoder(folder: Path, relative: str = "bert", seed: int = 0) 
     made = family(relative)
     model = Model(made, made.config.make(**settings), {"masked_lm": 0}, pooler=relative == "bert")
     init_normal(model, seed, std=0.5)
-    return Encoder(model.eval(), tokenizer, SentenceRecipe("max", normalize=True, max_length=32)).save(folder)
+    return Encoder(model.eval(), tokenizer, recipe=SentenceRecipe("max", normalize=True, max_length=32)).save(folder)
 
 
 def change_config(folder: Path, **settings: Any) -> None:

@@ -85,7 +85,7 @@ def test_the_context_moves_beside_the_longest_question_there_is_room_for() -> No
     tokenizer = small("wordpiece")
     for words in range(15, 35):
         question = asked(["river"] * words + ["water"], words, words, question="why" + " ?" * 20)
-        length = len(tokenizer.encode(question.question, special_tokens=False))
+        length = len(tokenizer.encode(question.question, add_special_tokens=False))
         items = question_samples(tokenizer, [question], 2 * length + tokenizer.special_tokens_count(pair=True), None)
         assert all(item.ids[1 : length + 1] == items.samples[0].ids[1 : length + 1] for item in items.samples)
         assert best(items, told(items))[0].answers(None)[0].text == "water"
