@@ -77,7 +77,7 @@ class World:
                 self.store.set(name, json.dumps(content))
             while not self.store.check([name]):
                 if time.monotonic() > end:
-                    raise TrainingError(f"process 0 said nothing for {PATIENCE}")
+                    raise TrainingError(f"process 0 was silent for {PATIENCE}")
                 time.sleep(POLL_SECONDS)
             received = json.loads(self.store.get(name))
             self.all_reduce_max([0])  # all have read it

@@ -89,7 +89,7 @@ def _name_axes(upper: Axes, right: Axes, lower: Axes | None, runs: Mapping[str, 
     bottom.xaxis.set_major_formatter("{x:,.0f}")
     upper.set_ylabel("loss on the training batches (solid)", fontsize=12)
     upper.margins(x=0.01)
-    best = next((found for found in map(best_entry, runs.values()) if found is not None), None)
+    best = next((entry for entry in map(best_entry, runs.values()) if entry is not None), None)
     if best is None:
         right.set_axis_off()
     else:
@@ -125,9 +125,9 @@ def _column(entries: Entries, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def moving_average(values: np.ndarray) -> np.ndarray:
     """The mean of each value and its neighbours on both sides, a twentieth of the run together; fewer at the ends."""
-    reach, places = len(values) // 40, np.arange(len(values))
-    near = np.clip(np.minimum(places, places[::-1]), reach // 2, reach)
-    first, last = np.maximum(places - near, 0), np.minimum(places + near + 1, len(values))
+    reach, indices = len(values) // 40, np.arange(len(values))
+    near = np.clip(np.minimum(indices, indices[::-1]), reach // 2, reach)
+    first, last = np.maximum(indices - near, 0), np.minimum(indices + near + 1, len(values))
     sums = np.concatenate([[0.0], values.cumsum()])
     smooth: np.ndarray = (sums[last] - sums[first]) / (last - first)
     return smooth
@@ -165,12 +165,12 @@ def _write_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
 
 
 def drawn_labels(labels: Sequence[str], what: str = "label") -> list[str]:
-    """Labels on one short line each; one that the font cannot write is told by its number, from 1."""
+    """Labels on one short line each; one that the font cannot draw is shown by its index, from 1."""
     known = get_font(findfont("DejaVu Sans")).get_charmap()
     lines = [" ".join(label.split()) for label in labels]
     short = [line if len(line) <= MAX_LABEL_LENGTH else f"{line[:14]}…{line[-8:]}" for line in lines]
     drawable = [line != "" and all(ord(letter) in known for letter in line) for line in short]
-    return [line if drawable[place] else f"{what} {place + 1}" for place, line in enumerate(short)]
+    return [line if drawable[index] else f"{what} {index + 1}" for index, line in enumerate(short)]
 
 
 def short_count(count: int) -> str:
