@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -118,27 +118,8 @@ class Block(nn.Module):
         return total if self.pre_norm else norm(total)
 
 
-class BlockSettings(Protocol):
-    """What `build_block` reads of a model's config."""
-
-    @property
-    def width(self) -> int: ...
-    @property
-    def heads(self) -> int: ...
-    @property
-    def inner_width(self) -> int: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def attention_dropout(self) -> float: ...
-    @property
-    def norm_epsilon(self) -> float: ...
-
-
-def build_block(config: BlockSettings, norm: str = "post", inner_dropout: float = 0.0, cross: bool = False) -> Block:
-    """A block of the usual parts; with `cross`, one of a translator's decoder."""
+def build_block(config: Any, norm: str = "post", inner_dropout: float = 0.0, cross: bool = False) -> Block:
+    """A block of the usual parts, of the sizes in a model's config; with `cross`, one of a translator's decoder."""
     width, heads, epsilon = config.width, config.heads, config.norm_epsilon
     return Block(
         Attention(width, heads, config.attention_dropout),
@@ -159,7 +140,7 @@ class Stack(nn.Module):
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.layers = len(blocks)
-        self._inference_cache = InferenceCache()
+        self.inference_cache = InferenceCache()
 
     def block(self, layer: int) -> Block:
         """The block that serves as layer `layer`, counted from 0."""
@@ -179,7 +160,7 @@ class Stack(nn.Module):
         if not 0 <= depth <= self.layers:
             raise InputError(f"depth={depth}: there are {self.layers} layers")
         # For speed alone: the loop below gives the same vectors.
-        if hidden.dtype is torch.float32 and hidden.shape[0] > 0 and (cached := self._cached()) is not None:
+        if hidden.dtype is torch.float32 and hidden.shape[0] > 0 and (cached := self.cached()) is not None:
             if bias is None and cached.small_batch is not None and cached.small_batch.fits(hidden, plan):
                 return _run_small_batch(cached, hidden, plan, trace, depth)
             if trace is None and cached.packed is not None:
@@ -219,12 +200,12 @@ class Stack(nn.Module):
             hidden = self.block(layer).step(hidden, cache, layer, state.source)
         return hidden, replace(state, cache=cache)
 
-    def _cached(self) -> CachedStack | None:
+    def cached(self) -> CachedStack | None:
         """Its weights as they were looked up; None while they learn, for a step may follow that changes them unseen."""
         if self.training or torch.is_grad_enabled() or is_tracing():
-            self._inference_cache.forget()
+            self.inference_cache.forget()
             return None
-        return self._inference_cache.of(self, lambda: (_weights(self.block(layer)) for layer in range(self.layers)))
+        return self.inference_cache.of(self, lambda: (_weights(self.block(layer)) for layer in range(self.layers)))
 
 
 class SharedStack(Stack):

@@ -5,7 +5,7 @@ Devlin et al. 2018, figure 2.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -14,30 +14,13 @@ from kinfolk.nn.fast.linear import Embedding, Norm
 from kinfolk.nn.packed import Tokens
 
 
-class EmbeddingSettings(Protocol):
-    """What the embeddings read of a model's config."""
-
-    @property
-    def vocabulary_size(self) -> int: ...
-    @property
-    def positions(self) -> int: ...
-    @property
-    def first_position(self) -> int: ...
-    @property
-    def segments(self) -> int: ...
-    @property
-    def dropout(self) -> float: ...
-    @property
-    def norm_epsilon(self) -> float: ...
-
-
 class SummedEmbeddings(nn.Module):
     """Learned tables for tokens, positions and, where the model has them, segments; then dropout.
 
     BERT norms the sum; GPT and GPT-2 (`norm=False`) do not.
     """
 
-    def __init__(self, config: EmbeddingSettings, width: int, norm: bool = True):
+    def __init__(self, config: Any, width: int, norm: bool = True):
         super().__init__()
         self.width = width
         self.first_position = config.first_position

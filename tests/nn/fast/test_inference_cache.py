@@ -224,13 +224,13 @@ def test_one_part_that_learns_has_its_dropout() -> None:
 def test_what_is_remembered_is_looked_up_once_and_given_back() -> None:
     stack = stack_of(2)
     at_rest(stack)
-    held = stack._inference_cache._cached
+    held = stack.inference_cache.cached
     assert held is not None
     at_rest(stack)
-    assert stack._inference_cache._cached is held
+    assert stack.inference_cache.cached is held
     for twin in (copy.deepcopy(stack), pickle.loads(pickle.dumps(stack))):
-        assert twin._inference_cache._cached is None
+        assert twin.inference_cache.cached is None
         assert at_rest(twin).equal(at_rest(stack))
     by_gradients = stack(rows(5), Full().plan(Layout((5,))))
     assert by_gradients.requires_grad
-    assert stack._inference_cache._cached is None
+    assert stack.inference_cache.cached is None

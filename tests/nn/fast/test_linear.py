@@ -40,13 +40,13 @@ def test_a_packed_product_is_the_plain_one(rows: int, inputs: int, outputs: int,
 def test_a_layer_that_rests_is_packed_once_and_one_that_learns_is_not() -> None:
     layer, hidden = Linear(8, 6).eval(), torch.randn(3, 8)
     inferred(layer, hidden)
-    held = layer.packed_weight._cached
+    held = layer.packed_weight.cached
     assert held is not None
     inferred(layer, hidden)
-    assert layer.packed_weight._cached is held
-    assert layer.train().packed_weight._cached is None
+    assert layer.packed_weight.cached is held
+    assert layer.train().packed_weight.cached is None
     inferred(layer, hidden)
-    assert layer.packed_weight._cached is None
+    assert layer.packed_weight.cached is None
 
 
 @pytest.mark.parametrize("way", ["optimizer", "load", "in place", "replaced", "rounded"])

@@ -64,7 +64,7 @@ def by_blocks(stack: Stack, hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
 
 def applies(stack: Stack, hidden: Tensor, lengths: tuple[int, ...], scope: Scope | None = None) -> bool:
     with torch.inference_mode():
-        cached = stack._cached()
+        cached = stack.cached()
         few = None if cached is None else cached.small_batch
         return few is not None and few.fits(hidden, (scope or Full()).plan(Layout(lengths)))
 

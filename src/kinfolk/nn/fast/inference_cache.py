@@ -106,14 +106,14 @@ class InferenceCache:
     """What a stack has looked up, as long as it is valid."""
 
     def __init__(self) -> None:
-        self._cached: CachedStack | None = None
+        self.cached: CachedStack | None = None
 
     def of(self, stack: nn.Module, look_up: Callable[[], Iterable[BlockWeights | None]]) -> CachedStack | None:
         """The stack's layers, looked up anew when something changed; None where one is of another kind."""
-        cached = self._cached
+        cached = self.cached
         if cached is not None and cached.unchanged():
             return cached
-        self._cached, blocks = None, []
+        self.cached, blocks = None, []
         for block in look_up():
             if block is None:
                 return None
@@ -121,12 +121,12 @@ class InferenceCache:
         if any(weight.is_inference() for weight in stack.parameters()):  # which count no changes
             return None
         cached = CachedStack(blocks, _unchanged(stack))
-        self._cached = cached  # at once: another thread may forget it meanwhile
+        self.cached = cached  # at once: another thread may forget it meanwhile
         return cached if cached.unchanged() else None
 
     def forget(self) -> None:
         """Give the memory back."""
-        self._cached = None
+        self.cached = None
 
     def __reduce__(self) -> tuple[type[InferenceCache], tuple[()]]:
         """A copy of a stack makes its own."""

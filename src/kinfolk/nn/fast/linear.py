@@ -48,7 +48,7 @@ class PackedWeight:
     """The copy of one weight in oneDNN's order, valid as long as the weight stays the same."""
 
     def __init__(self) -> None:
-        self._cached: tuple[int, int, Tensor, Tensor] | None = None  # address, version, the copy, the weight
+        self.cached: tuple[int, int, Tensor, Tensor] | None = None  # address, version, the copy, the weight
 
     def of(self, weight: Tensor) -> Tensor | None:
         """Address and version counter tell whether the copy is still valid. None: this weight is not packed.
@@ -57,19 +57,19 @@ class PackedWeight:
         optimizers write without counting: a layer that may learn must `forget`. A write through `weight.data` is not
         counted either, and goes unnoticed.
         """
-        cached = self._cached
+        cached = self.cached
         if cached is not None and cached[0] == weight.data_ptr() and cached[1] == weight._version:
             return cached[2]
         if not _can_pack(weight):
             return None
         detached = weight.detach()
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(detached)
-        self._cached = weight.data_ptr(), weight._version, packed, detached  # at once: other threads see all or nothing
+        self.cached = weight.data_ptr(), weight._version, packed, detached  # at once: other threads see all or nothing
         return packed
 
     def forget(self) -> None:
         """Give the memory back."""
-        self._cached = None
+        self.cached = None
 
     def __reduce__(self) -> tuple[type[PackedWeight], tuple[()]]:
         """A copy of a layer makes its own."""
