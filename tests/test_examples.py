@@ -12,7 +12,7 @@ import pytest
 from kinfolk.data.squad import read_squad
 from kinfolk.data.tables import read_examples
 from kinfolk.data.tagging import detect_scheme, read_conll
-from tiny_folders import write_folder
+from support.tiny import write_folder
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SAYS = {

@@ -11,8 +11,8 @@ import pytest
 
 import kinfolk
 from kinfolk.data.examples import Sentence
+from support.tiny import write_folder, write_sentence_encoder
 from surroundings import shared_data
-from tiny_folders import write_folder, write_sentence_encoder
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 

@@ -9,7 +9,7 @@ import pytest
 from kinfolk.api.finetune import Finetuned
 from kinfolk.api.loaded import Encoder, load
 from small_tags import train_tagger
-from tiny_folders import write_folder
+from support.tiny import write_folder
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.errors import InputError
 from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import pairs
-from tiny_pairs import our_transformer
+from support.tiny import our_transformer
 
 
 @pytest.fixture(scope="module")

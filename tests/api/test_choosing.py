@@ -23,8 +23,8 @@ from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
 from kinfolk.tasks.windows import CutWarning, split_text
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
+from support.tiny import write_folder
 from surroundings import shared_data
-from tiny_folders import write_folder
 
 WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", "glass", "cloud"]
 

@@ -17,8 +17,7 @@ from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.models import registry
 from kinfolk.models.family import Model
 from kinfolk.text.train import train_tokenizer
-from tiny import randomise
-from tiny_folders import write_folder
+from support.tiny import randomise, write_folder
 
 TEXT = "The [MASK] sleeps in the sun."
 

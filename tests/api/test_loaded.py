@@ -14,7 +14,7 @@ from kinfolk.api.loaded import Encoder, load
 from kinfolk.demo import passages
 from kinfolk.errors import FolderError, HubError, InputError, MissingHeadError, TokenizerError
 from kinfolk.text.train import train_tokenizer
-from tiny import their_model
+from support.tiny import their_model
 
 PAIR = ("Bees live in a hive.", "They make honey.")
 

@@ -11,7 +11,7 @@ import pytest
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.api.predict_file import predict_file
 from kinfolk.errors import DataError, InputError
-from tiny_folders import write_folder
+from support.tiny import write_folder
 
 CONTEXT = "The café 👍 opened in 1894, and the baker closed it."
 

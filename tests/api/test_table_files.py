@@ -19,7 +19,7 @@ from kinfolk.api.table_files import InputRows, text_reader, write_table
 from kinfolk.errors import DataError, InputError
 from kinfolk.models.family import with_new_head
 from kinfolk.tasks.task import label_tables
-from tiny_folders import write_folder
+from support.tiny import write_folder
 
 Folders = Callable[[str], Encoder]
 

@@ -24,7 +24,7 @@ from kinfolk.generation.search import beam
 from kinfolk.nn.packed import pack
 from kinfolk.text.pairs import train_pair_tokenizer
 from small_pairs import VOCABULARY, pairs, translated
-from tiny_pairs import our_transformer
+from support.tiny import our_transformer
 
 SOURCES = [source for source, _ in pairs(60, seed=5) if len(source.split()) < 4]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tiny_folders import write_folder
+from support.tiny import write_folder
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import torch
 
 from kinfolk.api.loaded import load
 from kinfolk.errors import ConfigError, FolderError, KinfolkError, TokenizerError, WeightsError
-from tiny_folders import change_config, change_weights
+from support.tiny import change_config, change_weights
 
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 MOST_MEMORY = 500 * 2**20

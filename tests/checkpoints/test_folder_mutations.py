@@ -12,8 +12,8 @@ import pytest
 from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.errors import KinfolkError
 from kinfolk.nn.packed import pack
+from support.tiny import CASES, their_model
 from surroundings import RAN, faults
-from tiny import CASES, their_model
 
 MUTATIONS = faults("KINFOLK_MUTATIONS", 100)  # of each family's config.json
 HOSTILE: list[Any] = [

@@ -15,8 +15,7 @@ from torch import Tensor
 from kinfolk.checkpoints.folder import read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.weights import write_sharded
 from kinfolk.errors import WeightsError
-from tiny import CASES, batch_for, both, close, one_by_one, our_model, ragged, their_model
-from tiny_folders import change_config
+from support.tiny import CASES, batch_for, both, change_config, close, one_by_one, our_model, ragged, their_model
 
 Tensors = dict[str, Tensor]
 MASKED = "cls.predictions"

@@ -8,7 +8,7 @@ import torch
 from kinfolk.checkpoints.keys import Source, divide, modern, sources, translate
 from kinfolk.models.family import Family, Joined, Model, Transposed
 from kinfolk.models.registry import all_families
-from tiny import randomise
+from support.tiny import randomise
 
 TABLE = {
     "stack.blocks.{}.attention": "layer.{}.attention",

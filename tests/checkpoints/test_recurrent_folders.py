@@ -16,7 +16,8 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.errors import ConfigError, KinfolkError, WeightsError
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
-from tiny_recurrent import VARIANTS, our_lm, our_seq2seq
+from support.tiny import RECURRENTS as VARIANTS
+from support.tiny import our_lm, our_seq2seq
 
 HOSTILE: list[Any] = [
     None, True, 0, 1, -1, 3, 10**6, 10**12, 10**30, 2**24, 0.5, 1.5, 1e300, "", "x", "gru", "dot", "x" * 10_000, [],

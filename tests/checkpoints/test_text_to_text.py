@@ -17,7 +17,8 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.errors import ConfigError, FolderError, KinfolkError, WeightsError
 from kinfolk.nn.packed import pack
-from tiny_pairs import MARIANS, VARIANTS, our_transformer, their_marian
+from support.tiny import MARIANS, our_transformer, their_marian
+from support.tiny import TRANSFORMERS as VARIANTS
 
 SHARED, POSITIONS = "model.shared.weight", "model.encoder.embed_positions.weight"
 HOSTILE: list[Any] = [

@@ -16,9 +16,8 @@ from kinfolk.demo import passages
 from kinfolk.models.family import Model
 from kinfolk.models.registry import family
 from kinfolk.text.train import train_tokenizer
+from support.tiny import change_config, change_weights, randomise, write_folder
 from surroundings import Command
-from tiny import randomise
-from tiny_folders import change_config, change_weights, write_folder
 
 KEY = "bert.encoder.layer.1.attention.self.key.weight"
 QUERY = "bert.encoder.layer.1.attention.self.query.weight"

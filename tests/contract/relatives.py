@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinfolk.models.family import Family, Model
 from kinfolk.models.registry import all_families
-from tiny import randomise
+from support.tiny import randomise
 
 ENCODERS = [family for family in all_families() if not family.is_conditional]
 GENERATING = [family for family in all_families() if "next_token" in family.heads]

@@ -28,7 +28,7 @@ from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkp
 from kinfolk.models.family import Family, Model, count_parameters, init_model
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace, Trace
-from tiny import close, ragged
+from support.tiny import close, ragged
 
 LENGTHS = st.lists(st.tuples(some_lengths, some_lengths), min_size=1, max_size=9)
 MIXED = ((7, 1), (2, 30), (1, 5), (60, 6), (3, 60), (7, 5))  # lengths of targets (or texts) and of sources

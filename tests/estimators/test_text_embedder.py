@@ -31,7 +31,7 @@ from kinfolk import demo
 from kinfolk.checkpoints.weights import tensors_to_bytes
 from kinfolk.errors import FolderError, InputError, KinfolkError
 from kinfolk.sklearn import TextEmbedder, forget_models, loaded
-from tiny_folders import write_sentence_encoder
+from support.tiny import write_sentence_encoder
 
 TEXTS, LABELS = (column[:24] for column in demo.sentences())
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "mpnet")

@@ -12,7 +12,7 @@ import transformers
 
 from kinfolk.checkpoints.folder import read_checkpoint
 from kinfolk.nn.packed import pack
-from tiny_pairs import MARIAN
+from support.tiny import MARIAN
 
 END, UNKNOWN, PAD = 0, 1, MARIAN["pad_token_id"]
 SMALL = MARIAN | {"encoder_layers": 1, "decoder_layers": 1, "eos_token_id": END, "forced_eos_token_id": None}

@@ -11,7 +11,7 @@ from kinfolk.models.family import Family, Model, count_parameters
 from kinfolk.models.registry import family
 from kinfolk.nn.heads import TextHead
 from kinfolk.nn.packed import pack
-from tiny import randomise
+from support.tiny import randomise
 
 SIZES = {"vocabulary_size": 20, "width": 8, "layers": 2, "heads": 2, "inner_width": 12, "positions": 12}
 IDS = [[5, 6, 7, 8], [9]]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from kinfolk.nn.packed import pack
-from tiny import close
-from tiny_pairs import SOURCES, VARIANTS, our_transformer, rows, stepped
+from support.tiny import SOURCES, close, our_transformer, rows, stepped
+from support.tiny import TRANSFORMERS as VARIANTS
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

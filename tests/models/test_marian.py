@@ -17,8 +17,7 @@ from kinfolk.models.marian import MarianConfig
 from kinfolk.models.registry import family as family_of
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace
-from tiny import close
-from tiny_pairs import MARIANS, SOURCES, both_marians, pairs, rows, stepped, their_marian
+from support.tiny import MARIANS, SOURCES, both_marians, close, pairs, rows, stepped, their_marian
 
 every_marian = pytest.mark.parametrize("case", MARIANS)
 

@@ -9,7 +9,7 @@ import torch
 
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.trace import Trace
-from tiny import CASES, LENGTHS, batch_for, both, close, has_segments, one_by_one, ragged
+from support.tiny import CASES, LENGTHS, batch_for, both, close, has_segments, one_by_one, ragged
 
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "gelu_fast", "relu", "silu", "swish", "tanh"]
 

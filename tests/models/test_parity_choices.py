@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.supervised import Choose, Options
-from tiny import CASES, both, close, ragged
+from support.tiny import CASES, both, close, ragged
 
 CPU = torch.device("cpu")
 EXAMPLES = ((9, 4, 12), (3, 15), (7, 7, 1, 20, 5))  # the lengths of their options

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinfolk.checkpoints.folder import read_checkpoint, write_checkpoint
 from kinfolk.models.family import Model
-from tiny import CASES, LABELS, WITH_HEADS, batch_for, both, close, one_by_one, our_model, ragged
+from support.tiny import CASES, LABELS, WITH_HEADS, batch_for, both, close, one_by_one, our_model, ragged
 
 AUTO = {
     "Model": "AutoModel",

@@ -19,9 +19,7 @@ from kinfolk.nn.packed import pack
 from kinfolk.nn.recurrent import KINDS
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.supervised import Classify, Tag
-from tiny import close, randomise
-from tiny_pairs import rows
-from tiny_recurrent import our_lm, our_seq2seq
+from support.tiny import close, our_lm, our_seq2seq, randomise, rows
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 LENGTHS = (3, 1, 6)

@@ -23,9 +23,9 @@ from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
 from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.step import TrainStep
-from tiny import close
-from tiny_pairs import SOURCES, TARGETS, pairs, rows, stepped
-from tiny_recurrent import SIZES, VARIANTS, our_seq2seq, torch_weights
+from support.tiny import RECURRENT_SIZES as SIZES
+from support.tiny import RECURRENTS as VARIANTS
+from support.tiny import SOURCES, TARGETS, close, our_seq2seq, pairs, rows, stepped, torch_weights
 
 CPU = torch.device("cpu")
 PAIRS = [([3, 4, 5, 2], [7, 6, 2]), ([5, 3, 2], [8, 9, 10, 2]), ([4, 2], [11, 2])]  # sources and their targets

@@ -10,9 +10,8 @@ from kinfolk.generation.config import Beam, DecodingConstraints, Request
 from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace
-from tiny import close
-from tiny_pairs import SOURCES, rows, stepped
-from tiny_recurrent import LOOKING, VARIANTS, our_seq2seq
+from support.tiny import LOOKING, SOURCES, close, our_seq2seq, rows, stepped
+from support.tiny import RECURRENTS as VARIANTS
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

@@ -11,8 +11,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.marian import MarianConfig
 from kinfolk.models.to_marian import NEVER, to_marian
 from kinfolk.nn.packed import Tokens, pack
-from tiny import close
-from tiny_pairs import SOURCES, TARGETS, our_transformer, rows, stepped
+from support.tiny import SOURCES, TARGETS, close, our_transformer, rows, stepped
 
 ROWS = [2, 3, *range(4, 20), 1]  # the end, the unknown, pieces, and the start, which is last
 FORMS: dict[str, dict[str, Any]] = {

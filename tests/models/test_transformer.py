@@ -21,8 +21,9 @@ from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
 from kinfolk.training.settings import OptimizerSettings
 from kinfolk.training.step import TrainStep
-from tiny import close
-from tiny_pairs import SIZES, SOURCES, TARGETS, VARIANTS, our_transformer, pairs, rows
+from support.tiny import SOURCES, TARGETS, close, our_transformer, pairs, rows
+from support.tiny import TRANSFORMER_SIZES as SIZES
+from support.tiny import TRANSFORMERS as VARIANTS
 
 PAIRS = [([3, 4, 5, 2], [7, 6, 2]), ([5, 3, 2], [8, 9, 10, 2]), ([4, 2], [11, 2])]  # sources and their targets
 

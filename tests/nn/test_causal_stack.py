@@ -14,7 +14,7 @@ from kinfolk.nn.fast.linear import Norm
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.scopes import Causal
 from kinfolk.nn.state import DecoderState
-from tiny import randomise
+from support.tiny import randomise
 
 TEXTS = ([3, 1, 4, 1, 5, 9, 2, 6], [5, 3, 5, 8, 9, 7], [7, 9, 3, 2, 3, 8, 4], [6, 2, 6, 4, 3, 3])
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinfolk.nn.crf import PACE, Crf
 from kinfolk.nn.packed import Layout
-from tiny import close
+from support.tiny import close
 
 TAGS = 3
 LENGTHS = (1, 4, 2, 5, 1)

@@ -11,8 +11,8 @@ from kinfolk.nn.blocks import FeedForward, Source, build_block
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import Causal, Full
 from kinfolk.nn.trace import PairTrace
-from tiny import close, randomise
-from tiny_pairs import SIZES, SOURCES, TARGETS, our_transformer, pairs
+from support.tiny import SOURCES, TARGETS, close, our_transformer, pairs, randomise
+from support.tiny import TRANSFORMER_SIZES as SIZES
 
 CONFIG = TransformerConfig.make(**SIZES)
 TARGET, SOURCE = Layout((3, 1, 6)), Layout((2, 5, 4))

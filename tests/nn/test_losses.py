@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinfolk.nn import losses as vocabulary
 from kinfolk.nn.losses import chunked_cross_entropy
-from tiny import close
+from support.tiny import close
 
 
 def inputs(bias: bool = True) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.recurrent import KINDS, CellState, GruResetBefore, RecurrentStack, Steps
-from tiny_recurrent import torch_weights
+from support.tiny import torch_weights
 
 LENGTHS = (2, 5, 1, 5, 3)
 WIDTH, HIDDEN, LAYERS = 4, 3, 2

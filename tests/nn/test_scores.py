@@ -11,7 +11,7 @@ from kinfolk.nn.scopes import Full
 from kinfolk.nn.scores import SCORES, AdditiveAttention, LuongAttention, Score, SourceStates, build_score, contexts
 from kinfolk.nn.state import RecurrentState
 from kinfolk.nn.trace import Trace
-from tiny import close, randomise
+from support.tiny import close, randomise
 
 TARGET, SOURCE, INNER = 4, 6, 5
 TARGETS, SOURCES = Layout((2, 5, 1, 3, 3)), Layout((4, 1, 7, 3, 2))

@@ -14,7 +14,7 @@ from kinfolk.nn.attention import Attention, CrossAttention
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import Causal, Full
 from kinfolk.nn.state import CrossCache, KeyValueCache, compaction_order
-from tiny import close, randomise
+from support.tiny import close, randomise
 
 WIDTH, HEADS = 8, 2
 

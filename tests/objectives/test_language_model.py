@@ -15,8 +15,7 @@ from kinfolk.errors import InputError
 from kinfolk.nn.packed import pack
 from kinfolk.nn.recurrent import CellState
 from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
-from tiny import close
-from tiny_recurrent import our_lm
+from support.tiny import close, our_lm
 
 CPU = torch.device("cpu")
 

@@ -15,9 +15,8 @@ from kinfolk.nn.packed import Tokens, pack
 from kinfolk.objectives.objective import Scheduled
 from kinfolk.objectives.scheduled_sampling import MODES, SamplingSchedule, ScheduledTranslation
 from kinfolk.objectives.translation import Translation, pair_sample
-from tiny import close
-from tiny_pairs import SOURCES, TARGETS, our_transformer, rows
-from tiny_recurrent import VARIANTS, our_seq2seq
+from support.tiny import RECURRENTS as VARIANTS
+from support.tiny import SOURCES, TARGETS, close, our_seq2seq, our_transformer, rows
 
 CPU = torch.device("cpu")
 ITEMS = [

@@ -9,8 +9,7 @@ import torch.nn.functional as F
 
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.translation import Translation, pair_sample
-from tiny import close
-from tiny_pairs import SOURCES, TARGETS, both_marians, our_transformer, rows, stepped
+from support.tiny import SOURCES, TARGETS, both_marians, close, our_transformer, rows, stepped
 
 CPU = torch.device("cpu")
 ITEMS = [

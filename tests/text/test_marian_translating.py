@@ -17,8 +17,7 @@ from kinfolk.api.info import describe_folder
 from kinfolk.api.loaded import load_translator
 from kinfolk.api.translate import TranslationWarning
 from kinfolk.errors import ConfigError, TokenizerError
-from tiny_folders import change_config
-from tiny_pairs import their_marian
+from support.tiny import change_config, their_marian
 
 TEXTS = [*dict.fromkeys(SOURCE)][:6]
 
