@@ -198,7 +198,8 @@ class FeatureJob(Job):
             output.weight.copy_(torch.from_numpy(found.weight))
             output.bias.copy_(torch.from_numpy(found.bias))
         judged = self.judge(self.task, model)
-        log = [{"step": 1, "loss": found.loss, "learning_rate": 0.0, "epoch": 0, "metrics": judged.metrics}]
+        entry = {"step": 1, "loss": found.loss, "learning_rate": 0.0, "epoch": 0, "metrics": judged.metrics}
+        log = [entry | {"selection_score": judged.selection_score}]
         run = Run.open(self.folder, self.description(self.settings, model))
         try:
             world().on_main(lambda: run.rewind(0, None))  # what an earlier call of the same command noted
