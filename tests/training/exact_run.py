@@ -43,7 +43,7 @@ def run(folder: Path, output: Path, single: bool = False, judge: Judge = lambda 
         return found["accuracy"], found
 
     run = Run.open(output, {"of": "small steps"})
-    items = task.dataset(encoder.tokenizer, given, encoder.context).items
+    items = task.dataset(encoder.tokenizer, given, encoder.context).samples
     chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
     trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate)
     narrowed = any(isinstance(module, SparseEmbedding) for module in model.modules())

@@ -38,7 +38,7 @@ def learner(
             module.p = 0.0
         elif isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0  # type: ignore[assignment]
-    items = task.dataset(encoder.tokenizer, given, encoder.context).items
+    items = task.dataset(encoder.tokenizer, given, encoder.context).samples
     found = TrainStep(model, task.objective(model), PLAIN, max_grad_norm, world())
     found.unfreeze(0)
     return found, model, items
@@ -101,7 +101,7 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
     encoder = kinfolk.load(tiny_bert, device="cpu")
     task = TextTask.of("classify", examples(96), TaskOptions())
     model = with_new_head(encoder.model, "classify", 2)[0]
-    items = task.dataset(encoder.tokenizer, examples(96), encoder.context).items
+    items = task.dataset(encoder.tokenizer, examples(96), encoder.context).samples
     moved: list[set[int]] = []
     before: dict[str, torch.Tensor] = {}
 

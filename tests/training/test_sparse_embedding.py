@@ -30,7 +30,7 @@ def trained(folder: Path, output: Path, whole: bool, decay: float) -> tuple[dict
     model = with_new_head(encoder.model, "classify", 2, dropout=0.0)[0].double()
     if whole:
         model.embedding_only_read = lambda: None  # type: ignore[method-assign]
-    items = task.dataset(encoder.tokenizer, examples(40), encoder.context).items
+    items = task.dataset(encoder.tokenizer, examples(40), encoder.context).samples
     told = settings(
         epochs=2.0, evaluations=2, weight_averaging=0.5, optimizer=OptimizerSettings(1e-3, weight_decay=decay)
     )
