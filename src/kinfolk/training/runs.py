@@ -230,7 +230,7 @@ class Run:
 
 def best_entry(entries: Entries) -> Mapping[str, Any] | None:
     """The evaluation whose weights are kept: the first with the highest selection score."""
-    evaluated = (entry for entry in entries if entry.get("metrics"))
+    evaluated = (entry for entry in entries if entry.get("metrics") and "selection_score" in entry)
     return max(evaluated, key=lambda entry: float(entry["selection_score"]), default=None)
 
 
