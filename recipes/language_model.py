@@ -21,8 +21,8 @@ from kneser_ney import KneserNey, sentences_of
 from translation_clock import Clock
 
 import kinfolk
+from kinfolk.api.experiment import Callbacks
 from kinfolk.api.loaded import Encoder, load_encoder
-from kinfolk.api.pretrain import PretrainCallbacks
 from kinfolk.cli.output import training_progress
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text
@@ -84,7 +84,7 @@ def train(places: Places, length: dict[str, float], precision: str) -> None:
                 vocabulary_size=WORDS,
                 vocabulary_kind="words",
                 device="cpu",
-                callbacks=PretrainCallbacks(lambda corpus: print(corpus, file=sys.stderr), watch),
+                callbacks=Callbacks(lambda corpus, _: print(corpus, file=sys.stderr), watch),
                 precision=precision,
                 **TRAINING,
                 **length,

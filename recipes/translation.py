@@ -29,9 +29,10 @@ from translation_data import FOLDER, NAME, PARTS, Corpus, option
 from translation_page import BUSY, GROUPS, SAMPLE_WORDS, write
 
 from kinfolk.api.bleu import measure
+from kinfolk.api.experiment import Callbacks
 from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.api.pairs import pair_samples
-from kinfolk.api.train_translator import USUAL, TranslatorCallbacks, train_translator
+from kinfolk.api.train_translator import USUAL, train_translator
 from kinfolk.cli.output import log_line, training_progress
 from kinfolk.data.batching import BatchSampler
 from kinfolk.data.pairs import Pair
@@ -164,7 +165,7 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
 
             files, callbacks = (
                 asked.corpus.arguments(places),
-                TranslatorCallbacks(lambda survey: log_line(str(survey)), watch),
+                Callbacks(lambda summary, _: log_line(str(summary)), watch),
             )
             train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", callbacks=callbacks)
     if finished and name in places.notes.get("runs", {}):

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 import torch
 
-from kinfolk.api.train_translator import TranslatorCallbacks, train_translator
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.train_translator import train_translator
 from kinfolk.files import read_object, write_json
 from kinfolk.training.trainer import Progress
 
@@ -33,7 +34,7 @@ def steps_in(minutes: float, arguments: dict[str, Any]) -> int:
     torch.set_num_threads(THREADS)
     try:
         with TemporaryDirectory() as folder:
-            callbacks = TranslatorCallbacks(step=enough)
+            callbacks = Callbacks(step=enough)
             train_translator(Path(folder) / "run", **arguments, minutes=minutes, device="cpu", callbacks=callbacks)
     except PlannedError:
         return planned[0]

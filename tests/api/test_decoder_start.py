@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import kinfolk
+from kinfolk.api.experiment import Callbacks
 from kinfolk.api.pairs import PairSurvey
-from kinfolk.api.train_translator import TranslatorCallbacks
 from kinfolk.errors import ConfigError, InputError
 from kinfolk.text.pairs import PairTokenizer
 from small_pairs import pairs, train
@@ -33,7 +33,7 @@ def begun(output: Path, **changes: Any) -> Any:
 
 def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path) -> None:
     told: list[PairSurvey] = []
-    begun(tmp_path / "run", init_decoder=lm, callbacks=TranslatorCallbacks(told.append))
+    begun(tmp_path / "run", init_decoder=lm, callbacks=Callbacks(lambda summary, _: told.append(summary)))
     found, source = kinfolk.load(tmp_path / "run", device="cpu"), kinfolk.load(lm, device="cpu")
     config = found.model.config
     assert (config.kind, config.width, config.hidden, config.layers, config.tied) == ("gru", 24, 24, 1, True)
@@ -58,7 +58,7 @@ def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="its folder has a tokenizer: leave out the other one"):
         begun(tmp_path / "run", init_decoder=lm, **given)
     told: list[PairSurvey] = []
-    begun(tmp_path / "run", init_decoder=model, **given, callbacks=TranslatorCallbacks(told.append))
+    begun(tmp_path / "run", init_decoder=model, **given, callbacks=Callbacks(lambda summary, _: told.append(summary)))
     assert "warning     the model cannot read" in str(told[0])
     assert "of the source: its vocabulary does not fit" in str(told[0])
     assert "| decoder begun as | a language model |" in (tmp_path / "run" / "report.md").read_text()

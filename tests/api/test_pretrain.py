@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import kinfolk
+from kinfolk.api.experiment import Callbacks
 from kinfolk.api.generate import UnknownWarning, token_stream
-from kinfolk.api.pretrain import Corpus, PretrainCallbacks
+from kinfolk.api.pretrain import Corpus
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError, KinfolkError
 from kinfolk.nn.packed import pack
 
@@ -135,7 +136,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembere
 
     train(tmp_path / "whole", steps=8, evaluations=4)
     with pytest.raises(StopError):
-        train(tmp_path / "run", steps=8, evaluations=4, callbacks=PretrainCallbacks(step=stop))
+        train(tmp_path / "run", steps=8, evaluations=4, callbacks=Callbacks(step=stop))
     assert (tmp_path / "run" / "step-4" / "carried.safetensors").exists()
     for changes in ({"batch_size": 9}, {"corpus": lines(299)}, {"learning_rate": 1e-3}):
         with pytest.raises(FolderError, match="the run there differs"):
@@ -149,7 +150,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembere
 @pytest.mark.parametrize("kind", ["rnn", "gru", "gru_reset_before"])
 def test_every_kind_starts_a_classifier_and_a_tagger(kind: str, tmp_path: Path) -> None:
     told: list[Corpus] = []
-    train(tmp_path / "lm", kind=kind, steps=2, callbacks=PretrainCallbacks(before=told.append))
+    train(tmp_path / "lm", kind=kind, steps=2, callbacks=Callbacks(before=lambda summary, _: told.append(summary)))
     assert str(told[0]).startswith("tokens      1,650 to train on, 110 for dev")
     rows = tmp_path / "rows.tsv"
     rows.write_text("text\tlabel\n" + "".join(f"{line}\t{line.split()[-1]}\n" for line in lines(60)))

@@ -25,8 +25,8 @@ def test_it_learns_and_says_where_it_errs(taggers: Finetuned) -> None:
     assert list(taggers.metrics) == ["f1", "precision", "recall", "accuracy"]
     assert taggers.metrics["f1"] > 0.9
     wrong = round((1 - taggers.metrics["accuracy"]) * sum(len(example.words) for example in sentences(40, seed=1)))
-    assert len(taggers.judged.mistakes) == min(wrong, 10)
-    for mistake in taggers.judged.mistakes:
+    assert len(taggers.result.mistakes) == min(wrong, 10)
+    for mistake in taggers.result.mistakes:
         assert mistake.truth != mistake.guess
         assert mistake.where.startswith("made:")
         assert "[" in mistake.text

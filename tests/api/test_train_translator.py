@@ -12,9 +12,9 @@ import torch
 
 import kinfolk
 from kinfolk.api import translation_run
-from kinfolk.api.pairs import PairSurvey, pair_samples
-from kinfolk.api.train_translator import TranslatorCallbacks
-from kinfolk.api.translation_run import TranslationRun
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
+from kinfolk.api.translation import TranslationExperiment
 from kinfolk.data.pairs import to_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
 from kinfolk.models.registry import preset as preset_of
@@ -50,7 +50,7 @@ def test_the_report_shows_what_it_writes_and_the_card_quotes_no_text(small_trans
 @pytest.mark.parametrize("kind", ["transformer", "seq2seq"])
 def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path) -> None:
     told: list[PairSurvey] = []
-    callbacks, joint = TranslatorCallbacks(told.append), kind == "seq2seq"
+    callbacks, joint = Callbacks(lambda summary, _: told.append(summary)), kind == "seq2seq"
     found = train(tmp_path / "run", kind, count=60, steps=2, joint=joint, callbacks=callbacks, vocabulary_size=35)
     assert found.metrics.keys() == {"bleu", "exact", "bleu_greedy", "loss"}
     assert str(told[0]).startswith("pairs       60 to train on, 40 for dev")
@@ -67,8 +67,11 @@ def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_refere
     config = dataclasses.replace(preset.config, vocabulary_size=words.source_size, **ids, **SIZES["seq2seq"])
     items = pair_samples(texts, words, config.context)
     plan, place = SamplingSchedule(0), torch.device("cpu")
-    run = TranslationRun(family, config, words, items, items, TrainSettings(), 0.0, plan, None, place)
-    model, calls = run.model().eval(), 0
+    summary = survey_pairs(items, items, words, family.title, (0, 0))
+    run = TranslationExperiment(
+        family, config, words, items, items, TrainSettings(), Path("run"), summary, ("", ""), 0.0, plan, None, place
+    )
+    model, calls = run.init_model(0)[0].eval(), 0
 
     def count(*given: object) -> None:
         nonlocal calls
@@ -93,7 +96,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
     settings = {"kind": "seq2seq", "count": 100, "steps": 8, "changes": SIZES["seq2seq"], "vocabulary_size": 40}
     train(tmp_path / "whole", **settings)
     with pytest.raises(StopError):
-        train(tmp_path / "run", callbacks=TranslatorCallbacks(step=stop), **settings)
+        train(tmp_path / "run", callbacks=Callbacks(step=stop), **settings)
     with pytest.raises(FolderError, match=r"config.vocabulary_size was 40, is 41, another tokenizer"):
         train(tmp_path / "run", **settings | {"vocabulary_size": 41})
     with pytest.raises(FolderError, match=r"task.smoothing was 0.1, is 0.0"):

@@ -118,7 +118,7 @@ def test_finetune_refuses_arguments_of_other_kinds(named: dict[str, Any], reason
 
 def test_examples_may_come_from_a_generator(tiny_bert: Path, tmp_path: Path) -> None:
     found = finetune(tiny_bert, iter(EXAMPLES), tmp_path / "run", dev=iter(EXAMPLES[:4]), device="cpu", steps=1)  # type: ignore[arg-type]
-    assert (found.survey.examples, found.survey.dev_examples) == (12, 4)
+    assert (found.data.examples, found.data.dev_examples) == (12, 4)
 
 
 def test_predictions_want_a_whole_number_of_bad_rows_too(headed: Callable[[str], Encoder], tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_the_numbers_farthest_from_the_truth_are_listed(tiny_bert: Path, tmp_pat
     dev = [("one text", 1.0), ("another", 1e6), ("a third", 2.0)]
     rows = [(f"text {number}", float(number)) for number in range(6)]
     found = kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=dev, task="regress", steps=1, device="cpu")
-    first = found.judged.mistakes[0]
+    first = found.result.mistakes[0]
     assert (first.text, first.truth, first.probability) == ("another", "1000000.0", None)
     assert "| truth | the model says | where | text |" in (tmp_path / "run" / "report.md").read_text()
 

@@ -25,9 +25,9 @@ def test_a_run_ends_with_a_card_and_a_report(tiny_bert: Path, tmp_path: Path) ->
     assert str(tiny_bert.parent) not in card
     assert f"| accuracy | {found.metrics['accuracy']:.4f} |" in card
     report = (output / "report.md").read_text()
-    assert str(found.survey).splitlines()[0] in report
+    assert str(found.data).splitlines()[0] in report
     assert {path.name for path in output.glob("*.png")} == {"loss.png", "confusion.png"}
     mistakes = output / "mistakes.jsonl"
     listed = [json.loads(line) for line in mistakes.read_text().splitlines()] if mistakes.exists() else []
-    assert [row["where"] for row in listed] == [item.where for item in found.judged.mistakes]
+    assert [row["where"] for row in listed] == [item.where for item in found.result.mistakes]
     assert kinfolk.load(output, device="cpu").classify("salt").label in ("salty", "sandy")

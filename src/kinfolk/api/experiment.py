@@ -1,6 +1,15 @@
-"""A run of training: one task, one model, one seed after the other.
+"""One experiment behind fine-tuning, pre-training and translators.
 
-Only the encoder, the task and the settings decide what comes of it; the folder is where it happens.
+    data -> summary -> train -> evaluate -> report, card, pictures -> saved model
+
+What lies in its folder:
+
+    run.json, log.jsonl, step-N   the run; the same call resumes it after a crash. Checkpoints go when all is saved
+    seed-N/                       one such run per seed, where several are asked for
+    model/                        the best model, as a folder that `kinfolk.load` opens, with its card
+    report.md and its pictures    metrics, notes, settings (report.py)
+
+A kind of training brings only what is its own: samples, objective, evaluation, and what to report.
 """
 
 from __future__ import annotations
@@ -8,160 +17,150 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kinfolk.api.loaded import Encoder
-from kinfolk.data.examples import AnyExample
-from kinfolk.data.summary import DataSummary
+from kinfolk.api.report import Report, model_card, write_report
+from kinfolk.checkpoints.text_model import TextModel
 from kinfolk.errors import FolderError
-from kinfolk.models.family import Model, weights_hash, with_new_head
-from kinfolk.tasks.task import EvalResult, Task
+from kinfolk.models.family import Model
+from kinfolk.objectives.objective import Objective, Sample
+from kinfolk.tasks.task import EvalResult
+from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings
-from kinfolk.training.trainer import Progress, Trainer
-
-COLLAPSED = 0.02  # within this of the majority-class baseline, a run has learned nothing
-# What an earlier task left in config.json is not handed on.
-TASK_SETTINGS = ("null_threshold", "problem_type", "stride", "thresholds", "window")
+from kinfolk.training.trainer import Plan, Progress, Trainer
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Called with what there is to know before training, and after each step."""
+    """Called before training with its summary and the names of newly initialized parameters, and after each step."""
 
-    before: Callable[[DataSummary, Sequence[str]], None] = lambda survey, fresh: None
+    before: Callable[[Any, Sequence[str]], None] = lambda summary, initialized: None
     step: Callable[[int, Progress], None] = lambda seed, progress: None
 
 
 @dataclass(frozen=True)
-class Result:
+class SeedResult:
+    """The best model of one seed, evaluated on the dev set. `task` is the calibrated task of a fine-tuned model."""
+
     model: Model
-    task: Task
-    judged: EvalResult
+    result: EvalResult
     notes: list[str]
     log: list[dict[str, Any]]
     seconds: float | None  # None where an earlier process did a part of it
-
-    @property
-    def selection_score(self) -> float:
-        return self.judged.selection_score
-
-    def save(self, encoder: Encoder, output: Path, card: str) -> None:
-        earlier = {name: value for name, value in encoder.hf_config.items() if name not in TASK_SETTINGS}
-        public = earlier | self.task.to_hf()
-        dataclasses.replace(encoder, model=self.model, recipe=None, hf_config=public).save(output / "model", card)
+    task: Any = None
 
 
-class Job:
-    """One task on one model, for any number of seeds."""
+class Experiment(ABC):
+    """One objective on one kind of model, for any number of seeds."""
 
-    def __init__(
-        self,
-        encoder: Encoder,
-        task: Task,
-        learned: list[Any],
-        held: list[Any],
-        settings: TrainSettings,
-        folder: Path,
-        dropout: float | None = None,
-    ):
-        self.encoder, self.task, self.settings, self.folder = encoder, task, settings, folder
-        self.dropout = dropout
-        self.dataset = task.dataset(encoder.tokenizer, learned, encoder.context)
-        self.held = task.dataset(encoder.tokenizer, held, encoder.context)
-        self.data = content_hash([[_told(example) for example in side] for side in (learned, held)])
-        self.start = weights_hash(encoder.model.body)
-        self.places = [example.location for example in learned]
-        self.fresh = self.fresh_model(settings.seed)[1]
+    settings: TrainSettings
+    folder: Path
+    samples: Sequence[Sample]
+    plan: Plan | None = None  # which samples make a batch; without one they are shuffled
 
-    def fresh_model(self, seed: int) -> tuple[Model, list[str]]:
-        return with_new_head(self.encoder.model, self.task.head, len(self.task.labels), seed, self.dropout)
+    @abstractmethod
+    def init_model(self, seed: int) -> tuple[Model, list[str]]:
+        """A model to train, and the names of its newly initialized parameters."""
 
-    def train_all(self, seeds: int, callbacks: Callbacks) -> dict[int, Result]:
+    @abstractmethod
+    def objective(self, model: Model) -> Objective:
+        """What is minimized."""
+
+    @abstractmethod
+    def evaluate(self, model: Model) -> tuple[float, dict[str, float]]:
+        """The selection score (higher is better) and all metrics, while training."""
+
+    @abstractmethod
+    def finish(self, model: Model, log: Sequence[dict[str, Any]]) -> tuple[EvalResult, Any]:
+        """The final evaluation of a seed's best model, and its calibrated task if it has one."""
+
+    @abstractmethod
+    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
+        """All that the weights depend on: a run is resumed only if this is the same."""
+
+    @abstractmethod
+    def location(self, example: int) -> str:
+        """Where an example stands, for a message."""
+
+    @abstractmethod
+    def text_model(self, result: SeedResult) -> TextModel:
+        """The trained model with its tokenizer, as it is saved."""
+
+    @abstractmethod
+    def report(self, results: dict[int, SeedResult], best: int) -> Report:
+        """What report and card say."""
+
+    def timing_eval(self, model: Model) -> object:
+        """What is timed to plan a run by minutes, where an untrained model would take longer than a trained one."""
+        return self.evaluate(model)
+
+    def train_seeds(self, seeds: int, callbacks: Callbacks) -> dict[int, SeedResult]:
         """A result for each seed, from that of the settings on."""
         numbers = range(self.settings.seed, self.settings.seed + seeds)
-        with self._whole_folder(seeds):
-            return {seed: self.train(seed, seeds > 1, callbacks) for seed in numbers}
+        with self._shared_folder(seeds) if seeds > 1 else nullcontext():
+            return {seed: self.train(seed, self.seed_folder(seed, seeds), callbacks) for seed in numbers}
 
     @contextmanager
-    def _whole_folder(self, seeds: int) -> Iterator[None]:
-        """Several seeds have folders of their own in the job's; it is theirs together, and no other run's."""
-        if seeds == 1:
-            yield
-            return
-        told = {"seeds": seeds, "kind": self.task.kind, "start": self.start, "data": self.data}
-        run = Run.open(self.folder, told)
+    def _shared_folder(self, seeds: int) -> Iterator[None]:
+        """The folders of several seeds lie in the experiment's, which is locked as a whole and no other run's."""
+        model, _ = self.init_model(self.settings.seed)
+        description = self.description(self.settings, model)
+        run = Run.open(self.folder, {"seeds": seeds} | {name: description.get(name) for name in ("start", "data")})
         try:
             yield
         finally:
             run.close()
 
-    def train(self, seed: int, several: bool, callbacks: Callbacks) -> Result:
-        settings = dataclasses.replace(self.settings, seed=seed)
-        model, _ = self.fresh_model(seed)
-
-        def evaluate(model: Model) -> tuple[float, dict[str, float]]:
-            judged = self.judge(self.task, model)
-            return judged.selection_score, judged.metrics
-
-        run = Run.open(self.place(seed, several), self.description(settings, model))
-        try:
-            watch = partial(callbacks.step, seed)
-            objective, items = self.task.objective(model), self.dataset.samples
-            trainer = Trainer(model, objective, items, settings, run, evaluate, watch, self.places.__getitem__)
-            found = trainer.complete()
-        finally:
-            run.close()
-        task = self.task.calibrate(model, self.held)
-        return Result(model, task, self.judge(task, model), found.notes, found.log, found.seconds)
-
-    def place(self, seed: int, several: bool) -> Path:
+    def seed_folder(self, seed: int, seeds: int) -> Path:
         """The folder of a seed's run."""
-        return self.folder / f"seed-{seed}" if several else self.folder
+        return self.folder / f"seed-{seed}" if seeds > 1 else self.folder
 
-    def drop_checkpoints(self, seeds: Collection[int]) -> None:
-        """When the model is saved they are of no use, and take several times its space."""
-        for seed in seeds:
-            Run(self.place(seed, len(seeds) > 1)).drop_checkpoints()
+    def train(self, seed: int, folder: Path, callbacks: Callbacks) -> SeedResult:
+        """Run one seed to the end, or resume it."""
+        settings = dataclasses.replace(self.settings, seed=seed)
+        model, _ = self.init_model(seed)
+        run = Run.open(folder, self.description(settings, model))
+        try:
+            trainer = Trainer(
+                model,
+                self.objective(model),
+                self.samples,
+                settings,
+                run,
+                self.evaluate,
+                partial(callbacks.step, seed),
+                self.location,
+                plan=self.plan,
+                timing_eval=self.timing_eval,
+            )
+            trained = trainer.complete()
+        finally:
+            run.close()
+        result, task = self.finish(model, trained.log)
+        return SeedResult(model, result, trained.notes, trained.log, trained.seconds, task)
 
-    def judge(self, task: Task, model: Model) -> EvalResult:
-        return task.evaluate(model, self.held) if self.held.samples else EvalResult({})
+    def keep(self, results: dict[int, SeedResult], best: int, notes: Sequence[str], report: bool = True) -> list[str]:
+        """Write the report and the best model, then drop the checkpoints; what could not be drawn."""
 
-    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
-        """All that the weights depend on: a run goes on only if this is the same."""
-        posed: dict[str, Any] = {"kind": self.task.kind} | dataclasses.asdict(self.task)  # type: ignore[call-overload]
-        posed.pop("pairs", None)  # the data tell, and older runs do not say it
-        return {
-            "task": posed,
-            "settings": settings.described(),
-            "family": model.family.name,
-            "config": dataclasses.asdict(model.config),
-            "start": self.start,
-            "tokenizer": content_hash(self.encoder.tokenizer.to_json()),
-            "data": self.data,
-        }
+        def write() -> list[str]:
+            content = self.report(results, best)
+            missing = write_report(self.folder, content, notes) if report else []
+            self.text_model(results[best]).save(self.folder / "model", model_card(content))
+            for seed in results:  # of no use now, and several times the model's size
+                Run(self.seed_folder(seed, len(results))).drop_checkpoints()
+            return missing
 
-    def collapsed(self, found: Mapping[int, Mapping[str, float]]) -> list[str]:
-        """Seeds that learned nothing, as small data sometimes has it."""
-        if not self.held.samples:
-            return []
-        if self.task.kind != "classify":
-            first = {seed: next(iter(metrics.items())) for seed, metrics in found.items()}
-            told = "seed {} learned nothing that the dev set shows: {} {:.4f}"
-            return [told.format(seed, name, value) for seed, (name, value) in first.items() if value <= COLLAPSED]
-        counts: Counter[int] = Counter(self.held.targets)  # type: ignore[attr-defined]
-        commonest = max(counts.values()) / counts.total()
-        stuck = [seed for seed, metrics in found.items() if metrics["accuracy"] <= commonest + COLLAPSED]
-        return [f"seed {seed} is not better than the majority-class baseline" for seed in stuck]
+        return world().on_main(write) or []
 
 
-def refuse_finished(output: Path) -> None:
+def check_unfinished(output: Path) -> None:
     """A run that came to its end is not begun again, and a model's own folder is no place for a run."""
     if (output / "model").exists():
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
@@ -172,9 +171,3 @@ def refuse_finished(output: Path) -> None:
 def content_hash(content: Any) -> str:
     """SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _told(example: AnyExample) -> list[Any]:
-    """An example without the place it was read from."""
-    told = dataclasses.asdict(example)
-    return [value for name, value in told.items() if name != "where"]

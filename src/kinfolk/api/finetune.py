@@ -1,13 +1,4 @@
-"""Fine-tuning for any task: a file in; a trained, evaluated, saved model out.
-
-What lies in the output folder:
-
-    run.json, log.jsonl, step-N   the run; the same call goes on with it after a crash. Steps go when the model is there
-    seed-N/                       one such run per seed, where several are asked for
-    model/                        the best model, as a folder that kinfolk and transformers load, with its card
-    report.md and what it shows   metrics, pictures, mistakes (report.py)
-    tensorboard/                  where asked for: the log as TensorBoard reads it
-"""
+"""Fine-tuning for any task: a file in; a trained, evaluated, saved model out (experiment.py says what is written)."""
 
 from __future__ import annotations
 
@@ -16,54 +7,45 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
-from kinfolk.api.card import model_card
-from kinfolk.api.experiment import Callbacks, Job, Result, refuse_finished
+from kinfolk.api.experiment import Callbacks, check_unfinished
+from kinfolk.api.finetune_report import over_seeds
 from kinfolk.api.frozen import SETTINGS as FROZEN
-from kinfolk.api.frozen import FeatureJob, FrozenHeadConfig, reading_for
+from kinfolk.api.frozen import FrozenHeadConfig, frozen_config
 from kinfolk.api.loaded import Encoder, load_encoder
-from kinfolk.api.report import write_report
-from kinfolk.api.summary import RunSummary, over_seeds
+from kinfolk.api.supervised import FrozenExperiment, SupervisedExperiment
 from kinfolk.data.examples import AnyExample, ReadResult, check_examples, to_example
 from kinfolk.data.split import stratified_split
 from kinfolk.data.summary import DataSummary, summarize
-from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list, type_name
+from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list
 from kinfolk.tasks.reading import READERS, Columns, guess_task, read_for
 from kinfolk.tasks.registry import make_task
 from kinfolk.tasks.task import EvalResult, TaskOptions
 from kinfolk.tasks.windows import Windows
 from kinfolk.training.distributed import world
-from kinfolk.training.settings import OptimizerSettings, TrainSettings, refuse_two_lengths
+from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.step import validate_hardware
 from kinfolk.training.trainer import Progress
 
 Source = str | Path | Sequence[AnyExample]
 Given = Source | Sequence[tuple[Any, ...]]
-KINDS: dict[str, tuple[type, ...]] = {  # of arguments that hold settings
-    "output": (str, Path),
-    "frozen": (str, FrozenHeadConfig, NoneType),
-    "settings": (TrainSettings, NoneType),
-    "optimizer": (OptimizerSettings,),
-    "callbacks": (Callbacks, NoneType),
-}
 
 
 @dataclass(frozen=True)
 class Finetuned:
     """What came of it: the folder, the metrics on the dev set (of the best seed), and of every seed.
 
-    `judged` says where the best model errs on the dev set.
+    `result` says where the best model errs on the dev set.
     """
 
     folder: Path
     metrics: Mapping[str, float]
     by_seed: Mapping[int, Mapping[str, float]]
-    survey: DataSummary
-    fresh: Sequence[str]
+    data: DataSummary
+    initialized: Sequence[str]  # names of newly initialized parameters
     notes: Sequence[str]
-    judged: EvalResult
+    result: EvalResult
 
     def summary(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation over the seeds, by metric."""
@@ -111,54 +93,39 @@ def finetune(
     or logistic, of the `layers` that `embed` knows by name or number, or of a learned "mix" of all (features.py).
     """
     here = world()
-    _require_kinds({"output": output, "frozen": frozen, "settings": settings, "callbacks": callbacks, **training})
     train, dev = _source("train", train), None if dev is None else _source("dev", dev)
     columns = Columns(text, pair, label, header)
     check_int("max_bad_rows", max_bad_rows, 0)
     check_int("seeds", seeds)
     task = guess_task(train, columns) if task is None else check_choice("task", task, READERS)
     named = training if settings is None else settings.changed()
-    reading = reading_for(task, frozen, layers, crf, dropout, seeds, named)
-    settings, output = _settings(settings, training, TrainSettings() if reading is None else FROZEN), Path(output)
-    options = TaskOptions(class_weights, crf if reading is None else reading.crf, Windows(window, stride))
+    head = frozen_config(task, frozen, layers, crf, dropout, seeds, named)
+    settings, output = _settings(settings, training, TrainSettings() if head is None else FROZEN), Path(output)
+    options = TaskOptions(class_weights, crf if head is None else head.crf, Windows(window, stride))
     callbacks = callbacks if callbacks is not None and here.is_main else Callbacks()
-    refuse_finished(output)
+    check_unfinished(output)
     encoder = model if isinstance(model, Encoder) else load_encoder(model, device, allow_pickle)
     validate_hardware(settings.precision, settings.fsdp, encoder.device, here)
-    learned, held, bad, read = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
-    if not held:
-        settings = _blind(settings, seeds)
-    posed = make_task(task, learned, options)
-    found = summarize(learned, held, encoder.tokenizer, encoder.context, f"task {task}{read and f': {read}'}")
-    given = (encoder, posed, learned, held, settings, output)
-    work = Job(*given, dropout) if reading is None else FeatureJob(*given, reading)
-    with (
-        _on_board(callbacks, output, seeds > 1) if tensorboard and here.is_main else nullcontext(callbacks) as callbacks
-    ):
-        callbacks.before(found, work.fresh)
-        results = work.train_all(seeds, callbacks)
-    best = max(results, key=lambda seed: results[seed].selection_score)
-    by_seed = {seed: result.judged.metrics for seed, result in results.items()}
+    train_examples, dev_examples, bad, read = _sides(train, dev, task, columns, max_bad_rows, settings.seed)
+    if not dev_examples:
+        settings = without_dev(settings, seeds)
+    read = f"task {task}{read and f': {read}'}"
+    data = summarize(train_examples, dev_examples, encoder.tokenizer, encoder.context, read)
+    sides, names = (train_examples, dev_examples), _names(train, dev)
+    arguments = (encoder, make_task(task, train_examples, options), sides, data, names, settings, output)
+    experiment = (
+        SupervisedExperiment(*arguments, dropout) if head is None else FrozenExperiment(*arguments, frozen=head)
+    )
+    logged = tensorboard and here.is_main
+    with tensorboard_logs(callbacks, output, seeds > 1) if logged else nullcontext(callbacks) as callbacks:
+        callbacks.before(data, experiment.initialized)
+        results = experiment.train_seeds(seeds, callbacks)
+    best = max(results, key=lambda seed: results[seed].result.selection_score)
+    by_seed = {seed: result.result.metrics for seed, result in results.items()}
     notes = [f"{bad} bad rows were left out"] * bool(bad)
-    notes += [note for result in results.values() for note in result.notes] + work.collapsed(by_seed)
-
-    def keep() -> list[str]:
-        account = _account(work, results, best, found, _names(train, dev), reading)
-        told = write_report(output, account, notes) if report else []
-        results[best].save(encoder, output, model_card(account))
-        work.drop_checkpoints(results)
-        return told
-
-    notes += here.on_main(keep) or []
-    return Finetuned(output, by_seed[best], by_seed, found, work.fresh, notes, results[best].judged)
-
-
-def _require_kinds(given: Mapping[str, object]) -> None:
-    """A wrong kind is told now, in one line, and not where it is used first."""
-    for name, kinds in KINDS.items():
-        if name in given and not isinstance(given[name], kinds):
-            known = " or ".join(kind.__name__ for kind in kinds if kind is not NoneType)
-            raise InputError(f"{name} is {type_name(given[name])}; expected {known}")
+    notes += [note for result in results.values() for note in result.notes] + experiment.collapsed(by_seed)
+    notes += experiment.keep(results, best, notes, report)
+    return Finetuned(output, by_seed[best], by_seed, data, experiment.initialized, notes, results[best].result)
 
 
 def _source(name: str, given: Given) -> Source:
@@ -181,7 +148,7 @@ def _settings(given: TrainSettings | None, named: Mapping[str, Any], usual: Trai
     return given
 
 
-def _blind(settings: TrainSettings, seeds: int) -> TrainSettings:
+def without_dev(settings: TrainSettings, seeds: int) -> TrainSettings:
     """Without a dev set there is nothing to choose by: the run goes to its end, and its last weights are the best."""
     if seeds > 1:
         raise InputError("the best of several seeds is chosen on a dev set; give one, or use seeds=1")
@@ -189,7 +156,7 @@ def _blind(settings: TrainSettings, seeds: int) -> TrainSettings:
 
 
 @contextmanager
-def _on_board(callbacks: Callbacks, output: Path, several: bool) -> Iterator[Callbacks]:
+def tensorboard_logs(callbacks: Callbacks, output: Path, several: bool) -> Iterator[Callbacks]:
     """The callbacks, and TensorBoard's files beside it."""
     from kinfolk.training.tensorboard import Board  # an extra
 
@@ -222,30 +189,3 @@ def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> Rea
     if isinstance(source, str | Path):
         return read_for(kind, source, columns, max_bad_rows)
     return ReadResult(check_examples(source, kind), 0, ())
-
-
-def _account(
-    job: Job,
-    results: Mapping[int, Result],
-    best: int,
-    found: DataSummary,
-    names: tuple[str, str],
-    reading: FrozenHeadConfig | None,
-) -> RunSummary:
-    seconds = [result.seconds for result in results.values() if result.seconds is not None]
-    return RunSummary(
-        name=job.folder.resolve().name,
-        base=job.encoder.name,
-        model=results[best].model,
-        task=results[best].task,
-        survey=found,
-        train=names[0],
-        dev=names[1],
-        settings=job.settings,
-        judged=results[best].judged,
-        by_seed={seed: result.judged.metrics for seed, result in results.items()},
-        best=best,
-        logs={seed: result.log for seed, result in results.items()},
-        seconds=sum(seconds) if len(seconds) == len(results) else None,
-        reading=reading,
-    )

@@ -10,27 +10,16 @@ The cached vectors may be rounded to float16; the saved model computes its own i
 
 from __future__ import annotations
 
-import dataclasses
-import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from kinfolk.api.experiment import Callbacks, Job, Result
-from kinfolk.api.feature_cache import KINDS, Features, features_of
-from kinfolk.api.feature_model import FeatureModel, init_probe, scaled
+from kinfolk.api.feature_cache import KINDS
 from kinfolk.api.layers import NAMES, choose_layers
-from kinfolk.api.loaded import Encoder
 from kinfolk.errors import InputError, check_choice, shorten_list
-from kinfolk.models.family import Model
 from kinfolk.nn.heads import POOLS, ProbeConfig
 from kinfolk.tasks.task import Task
-from kinfolk.training.distributed import world
-from kinfolk.training.runs import Run
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 MIX = "mix"
@@ -94,7 +83,7 @@ class FrozenHeadConfig:
         return self.head == "logistic"
 
 
-def reading_for(
+def frozen_config(
     task: str,
     frozen: str | FrozenHeadConfig | None,
     layers: str | Sequence[int] | None,
@@ -130,80 +119,3 @@ def reading_for(
         )
         raise InputError(f"{what}, so {shorten_list(idle)} would have no meaning")
     return frozen
-
-
-class FeatureJob(Job):
-    """One task on the features of one encoder. `features` are given where several jobs share them."""
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        task: Task,
-        learned: list[Any],
-        held: list[Any],
-        settings: TrainSettings,
-        folder: Path,
-        reading: FrozenHeadConfig,
-        features: Features | None = None,
-    ):
-        self.reading, self._given = reading, features
-        super().__init__(encoder, task, learned, held, settings, folder)
-
-    @cached_property
-    def features(self) -> Features:
-        """Of all sequences in the material, computed or found again."""
-        if self._given is not None:
-            return self._given
-        layers = sorted(set(self.reading.config(self.encoder.model.config, self.task).layers))
-        folder = self.reading.cache or self.folder / "features"
-        items = [*self.dataset.samples, *self.held.samples]
-        make = partial(features_of, self.encoder.model, items, layers, folder, self.reading.kind)
-        return world().on_main(make) or make()  # the other processes find the file
-
-    @cached_property
-    def readout(self) -> ProbeConfig:
-        """What learns; of the logistic head users expect what scikit-learn gives on the vectors as they are."""
-        config = self.reading.config(self.encoder.model.config, self.task)
-        return config if self.reading.closed_form else scaled(config, self.features)
-
-    def fresh_model(self, seed: int) -> tuple[Model, list[str]]:
-        """A readout that starts at random, on the features."""
-        encoder = self.encoder.model
-        readout = init_probe(self.readout, seed).to(encoder.device)
-        model = FeatureModel(encoder.family, encoder.config, {self.task.head: readout}, self.features)
-        return model, [name for name, _ in model.named_parameters()]
-
-    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
-        """The run depends on the readout too, and on how exact the features are."""
-        own = {"readout": dataclasses.asdict(self.readout), "features": self.reading.kind}
-        return super().description(settings, model) | own
-
-    def train(self, seed: int, several: bool, callbacks: Callbacks) -> Result:
-        """Train or solve the readout; the result has it on top of the encoder."""
-        result = self._solved(seed) if self.reading.closed_form else super().train(seed, several, callbacks)
-        whole = self.encoder.model.with_heads(dict(result.model.heads.items()))
-        return dataclasses.replace(result, model=whole)
-
-    def _solved(self, seed: int) -> Result:
-        from kinfolk.training.logistic import solve
-
-        begun = time.monotonic()
-        model = self.fresh_model(seed)[0].eval()
-        assert isinstance(model, FeatureModel)
-        targets = [item.target for item in self.dataset.samples]
-        vectors = model.vectors(self.task.head, self.dataset.samples)
-        found = solve(vectors, targets, self.task.weights)  # type: ignore[attr-defined]
-        output: Any = model.heads[self.task.head].output
-        with torch.no_grad():
-            output.weight.copy_(torch.from_numpy(found.weight))
-            output.bias.copy_(torch.from_numpy(found.bias))
-        judged = self.judge(self.task, model)
-        entry = {"step": 1, "loss": found.loss, "learning_rate": 0.0, "epoch": 0, "metrics": judged.metrics}
-        log = [entry | {"selection_score": judged.selection_score}]
-        run = Run.open(self.folder, self.description(self.settings, model))
-        try:
-            world().on_main(lambda: run.rewind(0, None))  # what an earlier call of the same command noted
-            world().on_main(lambda: run.log(log[0]))
-        finally:
-            run.close()
-        return Result(model, self.task, judged, found.notes, log, time.monotonic() - begun)

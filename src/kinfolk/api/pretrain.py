@@ -11,32 +11,33 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from kinfolk.api.experiment import content_hash, refuse_finished
+from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, check_unfinished, content_hash
 from kinfolk.api.generate import token_stream
 from kinfolk.api.loaded import LanguageModel
-from kinfolk.api.pretrain_report import PretrainSummary, pretrain_card, write_pretrain_report
+from kinfolk.api.markdown import escaped, table
+from kinfolk.api.report import Report, format_settings, run_rows, training_table
 from kinfolk.checkpoints.text_model import pick_device
 from kinfolk.data.formats import read_texts
 from kinfolk.errors import DataError, InputError, check_choice, check_texts
-from kinfolk.models.family import Model, init_model
+from kinfolk.models.family import Model, count_parameters, init_model
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
 from kinfolk.nn.recurrent import KINDS
 from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
+from kinfolk.objectives.objective import Objective
+from kinfolk.tasks.task import EvalResult
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.step import validate_hardware
-from kinfolk.training.trainer import Progress, Trained, Trainer
 
 USUAL: dict[str, Any] = {
     "epochs": 10.0,
@@ -52,6 +53,21 @@ ROLES = {**dict.fromkeys(("bos", "cls", "eos", "sep"), "</s>"), "pad": "<pad>", 
 HELD = 20  # without a dev file, one line in so many at the end of the corpus is held out
 EVAL_STREAMS = 16  # while training; the figure at the end is computed in one
 SIZES = [name.removeprefix("recurrent-lm-") for name in PRESETS]
+SAMPLES, SAMPLE_TOKENS = 5, 40  # generated for the report
+METRICS_NOTE = (
+    "Perplexity of the dev text: exp of the mean negative log-likelihood of a token, the ends of lines included; each "
+    "token is scored once, given all before it. The best checkpoint was selected on the same text (read in several "
+    "streams, so those figures are a little higher): the number is slightly optimistic."
+)
+USE = """```python
+import kinfolk
+
+model = kinfolk.load("this-folder")
+print(model.generate("a text of yours"))
+print(model.perplexity(["texts", "of yours"]))
+```
+
+`kinfolk finetune --model this-folder …` starts a classifier or a tagger from it."""
 Source = str | Path | Sequence[str]
 
 
@@ -86,14 +102,6 @@ class Pretrained:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True)
-class PretrainCallbacks:
-    """Called with what there is to know before training, and after each step with the seed."""
-
-    before: Callable[[Corpus], None] = lambda corpus: None
-    step: Callable[[int, Progress], None] = lambda seed, progress: None
-
-
 def pretrain(
     kind: str,
     corpus: Source,
@@ -109,7 +117,7 @@ def pretrain(
     bptt_length: int = 35,
     column: str | None = None,
     device: str = "auto",
-    callbacks: PretrainCallbacks | None = None,
+    callbacks: Callbacks | None = None,
     **training: Any,
 ) -> Pretrained:
     """Learn a vocabulary and a recurrent language model from lines of text; keep what foresees the dev text best.
@@ -126,7 +134,7 @@ def pretrain(
     here, output, place = world(), Path(output), pick_device(device)
     check_choice("kind", kind, KINDS)
     check_choice("size", size, SIZES)
-    callbacks = callbacks if callbacks is not None and here.is_main else PretrainCallbacks()
+    callbacks = callbacks if callbacks is not None and here.is_main else Callbacks()
     refuse_two_lengths(training)
     if "batch_tokens" in training:
         raise InputError("batch_tokens has no meaning here: a step reads batch_size times bptt_length tokens")
@@ -136,7 +144,7 @@ def pretrain(
             "the state of a language model's streams is carried from step to step; start it without torchrun"
         )
     validate_hardware(settings.precision, settings.fsdp, place, here)
-    refuse_finished(output)
+    check_unfinished(output)
     asked = (vocabulary_size, vocabulary_kind, lowercase)
     if tokenizer is not None and any(option is not None for option in asked):
         raise InputError(
@@ -145,24 +153,15 @@ def pretrain(
     learned, held = _texts(corpus, dev, column)
     words = tokenizer or _learn(learned, *asked)
     config = _config(kind, size, words, changes or {})
-    streams = [token_stream(words, side, config.end_id) for side in (learned, held)]
-    model = init_model(FAMILY, config, settings.seed).to(place)
-    found = _surveyed(streams, words, kind, sum(weight.numel() for weight in model.parameters()))
-    work = LanguageRun(model, words, streams, ContiguousStreams(streams[0], batch_size, bptt_length), settings)
-    callbacks.before(found)
-    trained = work.train(output, callbacks.step)
-    metrics, notes = {"perplexity": perplexity(model, streams[1])}, list(trained.notes)
-    encoder = LanguageModel(model, words)
-
-    def keep() -> list[str]:
-        account = PretrainSummary(output.resolve().name, encoder, str(found), metrics, settings, work.batches, trained)
-        told = write_pretrain_report(output, account, notes)
-        encoder.save(output / "model", pretrain_card(account))
-        Run(output).drop_checkpoints()
-        return told
-
-    notes += here.on_main(keep) or []
-    return Pretrained(output, metrics, found, notes)
+    streams = token_stream(words, learned, config.end_id), token_stream(words, held, config.end_id)
+    experiment = LanguageModelExperiment(
+        words, config, streams, ContiguousStreams(streams[0], batch_size, bptt_length), settings, output, place, kind
+    )
+    callbacks.before(experiment.summary, ())
+    results = experiment.train_seeds(1, callbacks)
+    result = results[settings.seed]
+    notes = result.notes + experiment.keep(results, settings.seed, result.notes)
+    return Pretrained(output, result.result.metrics, experiment.summary, notes)
 
 
 def _learn(texts: list[str], size: int | None, kind: str | None, lowercase: bool | None) -> Tokenizer:
@@ -208,60 +207,79 @@ def _config(kind: str, size: str, words: Tokenizer, changes: Mapping[str, Any]) 
     return RecurrentLmConfig.make(**(dataclasses.asdict(preset) | own | dict(changes)))
 
 
-def _surveyed(streams: Sequence[np.ndarray], words: Tokenizer, kind: str, parameters: int) -> Corpus:
-    learned, held = streams
-    unknown = 0.0 if words.unk_id is None else float((held == words.unk_id).mean())
-    spelled = f"{words.kind}, {words.vocabulary_size:,} tokens"
-    return Corpus(len(learned) - 1, len(held) - 1, spelled, unknown, kind, parameters)
+class LanguageModelExperiment(Experiment):
+    """A recurrent language model on a stream of tokens, evaluated by its perplexity."""
 
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        config: RecurrentLmConfig,
+        streams: tuple[np.ndarray, np.ndarray],
+        batches: ContiguousStreams,
+        settings: TrainSettings,
+        folder: Path,
+        device: torch.device,
+        kind: str,
+    ):
+        """`streams` are the tokens to train on and those of the dev text."""
+        self.tokenizer, self.config, self.streams, self.device = tokenizer, config, streams, device
+        self.settings, self.folder, self.samples, self.plan = settings, folder, batches, batches
+        self.batches = batches
+        train, dev = streams
+        unknown = 0.0 if tokenizer.unk_id is None else float((dev == tokenizer.unk_id).mean())
+        vocabulary = f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} tokens"
+        parameters = count_parameters(FAMILY, config)
+        self.summary = Corpus(len(train) - 1, len(dev) - 1, vocabulary, unknown, kind, parameters)
 
-@dataclass(frozen=True)
-class LanguageRun:
-    """One run of training a language model on a stream of tokens."""
+    def init_model(self, seed: int) -> tuple[Model, list[str]]:
+        model = init_model(FAMILY, self.config, seed).to(self.device)
+        return model, [name for name, _ in model.named_parameters()]
 
-    model: Model
-    tokenizer: Tokenizer
-    streams: Sequence[np.ndarray]  # to learn from, and to be judged by
-    batches: ContiguousStreams
-    settings: TrainSettings
-
-    def train(self, folder: Path, watch: Callable[[int, Progress], None]) -> Trained:
-        """Run to the end, or on from where it stopped."""
-        run = Run.open(folder, self.description())
-        try:
-            step = partial(watch, self.settings.seed)
-            where = "token {:,} of the corpus".format
-            trainer = Trainer(
-                self.model,
-                NextToken(),
-                self.batches,
-                self.settings,
-                run,
-                self.evaluate,
-                step,
-                where,
-                plan=self.batches,
-            )
-            return trainer.complete()
-        finally:
-            run.close()
+    def objective(self, model: Model) -> Objective:
+        return NextToken()
 
     def evaluate(self, model: Model) -> tuple[float, dict[str, float]]:
-        """By perplexity: the lower the better."""
-        held = self.streams[1]
-        found = perplexity(model, held, batch_size=max(1, min(EVAL_STREAMS, len(held) // 2)))
-        return -found, {"perplexity": found}
+        """The lower the perplexity the better; in several streams, which is faster."""
+        dev = self.streams[1]
+        value = perplexity(model, dev, batch_size=max(1, min(EVAL_STREAMS, len(dev) // 2)))
+        return -value, {"perplexity": value}
 
-    def description(self) -> dict[str, Any]:
-        """All that the weights depend on: a run goes on only if this is the same."""
+    def finish(self, model: Model, log: Sequence[dict[str, Any]]) -> tuple[EvalResult, None]:
+        return EvalResult({"perplexity": perplexity(model, self.streams[1])}), None
+
+    def location(self, example: int) -> str:
+        return f"token {example:,} of the corpus"
+
+    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
+        batches = {"batch_size": self.batches.batch_size, "bptt_length": self.batches.bptt_length}
         return {
-            "task": {
-                "kind": "next_token",
-                "batch_size": self.batches.batch_size,
-                "bptt_length": self.batches.bptt_length,
-            },
-            "settings": self.settings.described(),
-            "config": dataclasses.asdict(self.model.config),
+            "task": {"kind": "next_token", **batches},
+            "settings": settings.described(),
+            "config": dataclasses.asdict(model.config),
             "tokenizer": content_hash(self.tokenizer.to_json()),
             "data": [hashlib.sha256(stream.tobytes()).hexdigest() for stream in self.streams],
         }
+
+    def text_model(self, result: SeedResult) -> LanguageModel:
+        return LanguageModel(result.model, self.tokenizer)
+
+    def report(self, results: dict[int, SeedResult], best: int) -> Report:
+        result, config, batches = results[best], self.config, self.batches
+        language_model = self.text_model(result)
+        settings = {name: value for name, value in format_settings(self.settings).items() if name != "batch size"}
+        settings |= {"batch": f"{batches.batch_size:,} streams, {batches.bptt_length:,} tokens of each"}
+        shape = f"{config.layers} layers, width {config.width:,}, {config.vocabulary_size:,} tokens"
+        rows = run_rows({best: result.log}, best, result.seconds, settings, language_model.device)
+        samples = language_model.generate([""] * SAMPLES, SAMPLE_TOKENS)
+        return Report(
+            name=self.folder.resolve().name,
+            header="library_name: kinfolk\npipeline_tag: text-generation\ntags:\n- kinfolk\n",
+            description=f"This {FAMILY.title} predicts the next token of a text. It was trained with kinfolk.",
+            use=USE,
+            metrics=f"{table(('on the dev text', 'value'), list(result.result.metrics.items()))}\n\n{METRICS_NOTE}",
+            training=training_table([("model", shape), *rows]),
+            data=str(self.summary),
+            limits=["It knows only its corpus. The licence is not stated here: it depends on the data."],
+            logs={best: result.log},
+            details={"Samples": "\n".join(f"- {escaped(text, 1000)}" for text in samples)},
+        )

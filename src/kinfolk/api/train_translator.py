@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,9 @@ from typing import Any
 from torch import nn
 
 from kinfolk.api.decoder_start import DecoderStart
-from kinfolk.api.experiment import refuse_finished
+from kinfolk.api.experiment import Callbacks, check_unfinished
 from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
-from kinfolk.api.translation_run import TranslationRun
-from kinfolk.api.translator_report import TranslatorSummary, translator_card, write_translator_report
+from kinfolk.api.translation import TranslationExperiment, TranslationResult
 from kinfolk.checkpoints.text_model import pick_device
 from kinfolk.data.pairs import Pair, ReadPairs, hold_out, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number
@@ -36,10 +35,8 @@ from kinfolk.text.pairs import ROLES, PairTokenizer, train_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 from kinfolk.training.step import validate_hardware
-from kinfolk.training.trainer import Progress
 
 # Vaswani et al. 2017, section 5.3, but for the length of the run and the share of it over which the rate rises.
 USUAL: dict[str, Any] = {
@@ -73,14 +70,6 @@ class TrainedTranslator:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True)
-class TranslatorCallbacks:
-    """Called with what there is to know before training, and after each step with the seed."""
-
-    before: Callable[[PairSurvey], None] = lambda survey: None
-    step: Callable[[int, Progress], None] = lambda seed, progress: None
-
-
 def train_translator(
     output: str | Path,
     pairs: Source | None = None,
@@ -102,7 +91,7 @@ def train_translator(
     sampling_mode: str = "two-pass",
     max_bad_rows: int = 0,
     device: str = "auto",
-    callbacks: TranslatorCallbacks | None = None,
+    callbacks: Callbacks | None = None,
     **training: Any,
 ) -> TrainedTranslator:
     """Learn a vocabulary and a model from pairs, and keep the model with the best BLEU on the dev set.
@@ -126,13 +115,13 @@ def train_translator(
     from kinfolk.training import bleu  # noqa: F401 (an extra: better missed now than after hours)
 
     here, output, place = world(), Path(output), pick_device(device)
-    callbacks = callbacks if callbacks is not None and here.is_main else TranslatorCallbacks()
+    callbacks = callbacks if callbacks is not None and here.is_main else Callbacks()
     refuse_two_lengths(training)
     settings = TrainSettings().but(**(USUAL | training))
     validate_hardware(settings.precision, settings.fsdp, place, here)
     sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_mode)
     check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
-    refuse_finished(output)
+    check_unfinished(output)
     family, preset = _preset(kind, size)
     if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
         raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
@@ -155,22 +144,17 @@ def train_translator(
         )
     if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
         settings = dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
-    callbacks.before(found)
-    run = TranslationRun(family, config, words, dataset, judged, settings, label_smoothing, sampling, start, place)
-    result = run.train(output, callbacks.step)
-    notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *result.trained.notes]
     names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))
-
-    def keep() -> list[str]:
-        account = TranslatorSummary(
-            output.resolve().name, result, found, settings, label_smoothing, sampling, start, *names
-        )
-        told = write_translator_report(output, account, notes)
-        result.translator.save(output / "model", translator_card(account))
-        Run(output).drop_checkpoints()
-        return told
-
-    notes += here.on_main(keep) or []
+    experiment = TranslationExperiment(
+        family, config, words, dataset, judged, settings, output, found, names, label_smoothing, sampling, start, place
+    )
+    callbacks.before(found, ())
+    results = experiment.train_seeds(1, callbacks)
+    seed = results[settings.seed]
+    assert isinstance(seed.result, TranslationResult)
+    notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *seed.notes]
+    notes += experiment.keep(results, settings.seed, notes)
+    result = seed.result
     return TrainedTranslator(output, result.metrics, len(result.samples), result.signature, found, notes)
 
 

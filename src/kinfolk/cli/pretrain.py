@@ -51,12 +51,12 @@ def pretrain(
       kinfolk pretrain lstm --corpus articles.txt --minutes 45 --output language-model
       kinfolk finetune --model language-model --train reviews.csv --output stars
     """
-    from kinfolk.api.pretrain import PretrainCallbacks
+    from kinfolk.api.experiment import Callbacks
     from kinfolk.api.pretrain import pretrain as train_model
 
     result = run_training(
         train_model,
-        PretrainCallbacks,
+        Callbacks,
         kind=kind,
         corpus=corpus,
         output=output,

@@ -69,9 +69,9 @@ def train_translator(
       kinfolk train-translator --pairs train.tsv --minutes 45 --output english-french
       kinfolk train-translator --source train.en --target train.fr --kind attention --output run
     """
-    from kinfolk.api.train_translator import TranslatorCallbacks
+    from kinfolk.api.experiment import Callbacks
     from kinfolk.api.train_translator import train_translator as train_model
-    from kinfolk.api.translator_report import metrics_table
+    from kinfolk.api.translation import metrics_table
 
     if (dev_source is None) != (dev_target is None):
         missing, present = ("--dev-source", "--dev-target")[:: 1 if dev_source is None else -1]
@@ -80,7 +80,7 @@ def train_translator(
     options.refuse(("--dev", dev and dev_files), reason="beside --dev-source")
     result = run_training(
         train_model,
-        TranslatorCallbacks,
+        Callbacks,
         output=output,
         pairs=pairs,
         source=source,
