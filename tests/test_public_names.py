@@ -37,6 +37,7 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "embed_stream": ["texts", "settings", "report"],
         "embed_width": ["settings"],
         "fill": ["text", "top", "pieces", "words"],
+        "info": [],
         "generate": ["prompts", "tokens", "temperature", "top_k", "top_p", "seed", "beam"],
         "next_sentence": ["first", "second"],
         "perplexity": ["texts"],
@@ -53,6 +54,7 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
     drawn = ["temperature", "top_k", "top_p", "seed"]
     assert translator == {
         "align": ["source", "target", "pieces"],
+        "info": [],
         "save": ["folder", "card"],
         "to": ["device"],
         "translate": [

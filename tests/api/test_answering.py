@@ -19,7 +19,7 @@ from kinfolk.data.examples import Question
 from kinfolk.data.squad import read_squad
 from kinfolk.errors import ConfigError, InputError, MissingHeadError
 from kinfolk.models.family import with_new_head
-from kinfolk.tasks.answer import AnswerTask, answer
+from kinfolk.tasks.answer import AnswerTask
 from kinfolk.tasks.registry import make_task, saved_task
 from kinfolk.tasks.task import TaskOptions, Windows
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
@@ -206,8 +206,8 @@ def test_what_has_no_meaning_is_refused(reader: Encoder, tiny_bert: Path) -> Non
         reader.answer("why ?", "so", top=0)
     with pytest.raises(InputError, match="needs the context"):
         reader.answer("why ?")
-    with pytest.raises(InputError, match="question 2: expected a question and its context, found 'so'"):
-        list(answer(reader, [("why ?", "so"), "so"]))  # type: ignore[list-item]
+    with pytest.raises(InputError, match=r"question 2: .*'so'"):
+        reader.answer([("why ?", "so"), "so"])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="null_threshold is not a number"):
         AnswerTask.from_hf({"null_threshold": "high"})
 

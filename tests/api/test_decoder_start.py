@@ -46,7 +46,7 @@ def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path
     count = sum(weight.numel() for weight in weights.values())
     assert f"parameters, {count:,} of them from a language model" in str(told[0])
     for name in ("report.md", "model/README.md"):
-        assert "| decoder begun as | words-of-the-target |" in (tmp_path / "run" / name).read_text()
+        assert "| decoder initialized from | words-of-the-target |" in (tmp_path / "run" / name).read_text()
 
 
 def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
     begun(tmp_path / "run", init_decoder=model, **given, callbacks=Callbacks(lambda summary, _: told.append(summary)))
     assert "warning     the model cannot read" in str(told[0])
     assert "of the source: its vocabulary does not fit" in str(told[0])
-    assert "| decoder begun as | a language model |" in (tmp_path / "run" / "report.md").read_text()
+    assert "| decoder initialized from | a language model |" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_other_settings_are_possible_where_they_do_not_touch_the_shape(lm: Path, tmp_path: Path) -> None:

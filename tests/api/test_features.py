@@ -205,7 +205,7 @@ def test_minutes_are_measured_on_a_copy_that_reads_the_same_features(tiny_bert: 
 def test_another_readout_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     fit(tiny_bert, tmp_path / "run", epochs=0.5)
     (tmp_path / "run" / "model").rename(tmp_path / "model")
-    with pytest.raises(FolderError, match=r"readout.join was \"mix\", is \"concat\""):
+    with pytest.raises(FolderError, match=r"probe.join was \"mix\", is \"concat\""):
         fit(tiny_bert, tmp_path / "run", epochs=0.5, layers="last")
 
 

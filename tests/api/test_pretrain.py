@@ -58,7 +58,7 @@ def test_it_learns_what_follows_and_says_so(colours: Path) -> None:
     assert "| batch | 8 streams, 10 tokens of each |" in report
     assert "batch size" not in report
     assert "| perplexity | " in report
-    assert "What it writes" in report
+    assert "## Samples" in report
     assert (colours / "loss.png").read_bytes().startswith(b"\x89PNG")
 
 

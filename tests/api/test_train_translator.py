@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import kinfolk
-from kinfolk.api import translation_run
+from kinfolk.api import translation
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
 from kinfolk.api.translation import TranslationExperiment
@@ -132,7 +132,7 @@ def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
 
 
 def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation_run, "MEASURED", 7)
+    monkeypatch.setattr(translation, "MAX_EVALUATED", 7)
     found = train(tmp_path / "run", "seq2seq", count=40, steps=1, vocabulary_size=40)
     assert (found.measured, found.survey.dev_pairs) == (7, 40)
     for name in ("report.md", "model/README.md"):

@@ -200,7 +200,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         model.translate(["salt", 3])  # type: ignore[list-item]
     with pytest.raises(InputError, match="an encoder or a language model is needed"):
         load_encoder(model.save(tmp_path / "one"), device="cpu")
-    with pytest.raises(InputError, match="is an encoder; one that turns texts into texts"):
+    with pytest.raises(InputError, match="this is an encoder"):
         load_translator(tiny_bert, device="cpu")
     with pytest.raises(TokenizerError, match="do not belong together"):
         dataclasses.replace(model, tokenizer=untrained.tokenizer, model=untrained.model.__class__(untrained.family,

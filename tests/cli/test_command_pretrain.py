@@ -72,7 +72,6 @@ def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tm
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
         (["pretrain", "lsmt", *run[2:]], "lsmt"),
         (["generate", "--model", tiny_bert, "a"], "language model"),
-        (["generate", "--model", tiny_bert, "a", "--beam", "3", "--temperature", "2"], "beam"),
     ):
         ended = command(*arguments)
         assert ended.code == 2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kinfolk.api import translation_run
+from kinfolk.api import translation
 from kinfolk.api.loaded import load_translator
 from kinfolk.files import read_object
 from kinfolk.training.runs import best_entry
@@ -58,7 +58,7 @@ def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, t
 def test_figures_of_some_dev_pairs_are_told_as_such(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translation_run, "MEASURED", 5)
+    monkeypatch.setattr(translation, "MAX_EVALUATED", 5)
     data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--dev", write_pairs(tmp_path / "dev.tsv", 20, seed=1)]
     ended = command("train-translator", *data, *SMALL, "--vocabulary-size", "40", "--output", tmp_path / "run")
     assert ended.out.startswith("on 5 of 20 dev pairs")

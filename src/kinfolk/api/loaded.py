@@ -17,6 +17,7 @@ from kinfolk.api.fill import Filled, fill_masks
 from kinfolk.api.find import G2P, find_model
 from kinfolk.api.generate import WriteSettings, text_perplexity, write_on
 from kinfolk.api.generation_config import GenerationConfig
+from kinfolk.api.info import ModelInfo, describe_model
 from kinfolk.api.layers import choose_layers
 from kinfolk.api.translate import TranslateSettings, Translation, translate_chunks, written_ids
 from kinfolk.checkpoints.folder import is_conditional, read_checkpoint
@@ -60,6 +61,10 @@ class Encoder(TextModel):
                 f"the tokenizer numbers {self.tokenizer.segments} segments, the model has {segments}: "
                 "they do not belong together"
             )
+
+    def info(self) -> ModelInfo:
+        """Family, settings and sizes."""
+        return describe_model(self.model, self.tokenizer)
 
     def embed(
         self,
@@ -264,6 +269,10 @@ class Translator(TextModel):
                 f"model with {config.start_id} and {config.end_id}: they do not belong together"
             )
         self.manner = GenerationConfig.of(self.family, config, self.hf_config, self.generation_config)
+
+    def info(self) -> ModelInfo:
+        """Family, settings and sizes."""
+        return describe_model(self.model, self.tokenizer)
 
     @property
     def family(self) -> Family:

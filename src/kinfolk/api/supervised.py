@@ -129,7 +129,7 @@ class SupervisedExperiment(Experiment):
         counts: Counter[int] = Counter(self.dev.targets)  # type: ignore[attr-defined]
         majority = max(counts.values()) / counts.total()
         stuck = [seed for seed, metrics in by_seed.items() if metrics["accuracy"] <= majority + COLLAPSED]
-        return [f"warning: seed {seed} is not better than the majority-class baseline" for seed in stuck]
+        return [f"seed {seed} is not better than the majority-class baseline" for seed in stuck]
 
 
 class FrozenExperiment(SupervisedExperiment):
@@ -183,7 +183,8 @@ class FrozenExperiment(SupervisedExperiment):
             output.weight.copy_(torch.from_numpy(solution.weight))
             output.bias.copy_(torch.from_numpy(solution.bias))
         result = self.evaluate_task(self.task, model)
-        log = [{"step": 1, "loss": solution.loss, "learning_rate": 0.0, "epoch": 0, "metrics": result.metrics}]
+        entry = {"step": 1, "loss": solution.loss, "learning_rate": 0.0, "epoch": 0, "metrics": result.metrics}
+        log = [entry | {"selection_score": result.selection_score}]
         run = Run.open(self.folder, self.description(self.settings, model))
         try:
             world().on_main(lambda: run.rewind(0, None))  # what an earlier call of the same command logged
