@@ -313,17 +313,15 @@ class Translator(TextModel):
         greatest number of tokens.
         `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.
         """
-        drawn = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        sought = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "penalty": penalty}
-        sought["early_stopping"] = early_stopping
-        settings = self.translate_settings(**sought, **drawn, max_length=max_length, copy_unknown=copy_unknown)
-        single = isinstance(texts, str)
-        given: Iterable[str] = [texts] if isinstance(texts, str) else texts
-        found = [options for chunk in self.translate_stream(given, settings) for options in chunk]
+        options = {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "penalty": penalty}
+        options |= {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "max_length": max_length}
+        settings = self.translate_settings(**options, copy_unknown=copy_unknown, early_stopping=early_stopping)
+        chunks = self.translate_stream([texts] if isinstance(texts, str) else texts, settings)
+        translations = [candidates for chunk in chunks for candidates in chunk]
         if n_best > 1:
-            return found[0] if single else found
-        plain = [options[0].text for options in found]
-        return plain[0] if single else plain
+            return translations[0] if isinstance(texts, str) else translations
+        best = [candidates[0].text for candidates in translations]
+        return best[0] if isinstance(texts, str) else best
 
     def translate_stream(self, texts: Iterable[str], settings: TranslateSettings) -> Iterator[list[list[Translation]]]:
         """As `translate`, a chunk of texts at a time: memory stays the same however many there are."""
@@ -397,5 +395,5 @@ def load_translator(name_or_path: str | Path, device: str = "auto", allow_pickle
 
 
 def _wrong_kind(name: str | Path, loaded: TextModel, wanted: str) -> InputError:
-    kinds = {Translator: "translator", LanguageModel: "language model", Encoder: "encoder"}
-    return InputError(f"{name}: this is {kinds[type(loaded)]!s}; {wanted} is needed here".replace("is e", "is an e"))
+    kinds = {Translator: "a translator", LanguageModel: "a language model", Encoder: "an encoder"}
+    return InputError(f"{name}: this is {kinds[type(loaded)]}; {wanted} is needed here")
