@@ -60,7 +60,7 @@ for call in range({calls}):
     if verb == "translate":
         model.translate(text[: 5 + call % 20])
     elif verb == "generate":
-        model.generate(text, tokens=5)
+        model.generate(text, max_tokens=5)
     else:
         getattr(model, verb)(text)
     if call == {early}:

@@ -38,7 +38,7 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "embed_width": ["settings"],
         "fill": ["text", "top", "pieces", "words"],
         "info": [],
-        "generate": ["prompts", "tokens", "temperature", "top_k", "top_p", "seed", "beam"],
+        "generate": ["prompts", "max_tokens", "temperature", "top_k", "top_p", "seed", "beam"],
         "next_sentence": ["first", "second"],
         "perplexity": ["texts"],
         "save": ["folder", "card"],

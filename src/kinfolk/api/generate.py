@@ -31,14 +31,14 @@ class UnknownWarning(UserWarning):
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """At most `tokens` new tokens, sampled as `sampling` says or, with a beam, the most probable."""
+    """At most `max_tokens` new tokens, sampled as `sampling` says or, with a beam, the most probable."""
 
-    tokens: int
+    max_tokens: int
     sampling: Sampling
     beam: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value, maximum in (("tokens", self.tokens, MAX_TOKENS), ("beam", self.beam, MAX_BEAMS)):
+        for name, value, maximum in (("max_tokens", self.max_tokens, MAX_TOKENS), ("beam", self.beam, MAX_BEAMS)):
             if value is not None and check_int(name, value) > maximum:
                 raise InputError(f"{name}={value} must be from 1 to {maximum:,}")
         if self.beam is not None and self.sampling != Sampling():
@@ -92,7 +92,7 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
         batch = prompts[first : first + BATCH_PROMPTS]
         prompt_ids = [token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end] for prompt in batch]
         source = pack([ids[:-1] for ids in prompt_ids], device=model.device)
-        request = Request(source, [ids[-1] for ids in prompt_ids], [settings.tokens] * len(batch), rules)
+        request = Request(source, [ids[-1] for ids in prompt_ids], [settings.max_tokens] * len(batch), rules)
         new_ids = _new_ids(model, request, settings, range(first, first + len(batch)))
         for prompt, before, after in zip(batch, prompt_ids, new_ids, strict=True):
             whole, known = (tokenizer.decode(ids, unknown=UNKNOWN) for ids in ([*before[1:], *after], before[1:]))

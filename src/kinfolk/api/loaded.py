@@ -231,19 +231,19 @@ class LanguageModel(Encoder):
     def generate(
         self,
         prompts: str | Sequence[str] = "",
-        tokens: int = 50,
+        max_tokens: int = 50,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int = 0,
         beam: int | None = None,
     ) -> str | list[str]:
-        """Prompts with what a language model writes after them, at most `tokens` tokens; a string for a string.
+        """Prompts with the text generated after them, at most `max_tokens` tokens; a string for a string.
 
         The next token is drawn at random, the same for the same seed; with `beam` the likeliest text is sought instead
         (1: the likeliest token each time).
         """
-        settings = WriteSettings(tokens, Sampling(temperature, top_k, top_p, seed), beam)
+        settings = WriteSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), beam)
         given = [prompts] if isinstance(prompts, str) else prompts
         found = write_on(self.model, self.tokenizer, given, settings)
         return found[0] if isinstance(prompts, str) else found
