@@ -20,6 +20,7 @@ from kinfolk.api.search import Index
 SAVED = Path(__file__).parent / "saved"
 KINDS = sorted(str(path.parent.relative_to(SAVED)) for path in SAVED.glob("*/*/expected.json"))
 CLOSE = 1e-6  # of a number's size, or of the largest in its vector; numbers below one count as one
+RENAMED = {("generate", "tokens"): "max_tokens"}  # arguments as the recorded calls name them: as they are called now
 
 
 def verb_of(model: Any, name: str, folder: Path) -> Callable[..., Any]:
@@ -59,7 +60,8 @@ def test_a_folder_of_an_earlier_version_loads_and_gives_what_it_gave(kind: str) 
     model = kinfolk.load(SAVED / kind / "model", device="cpu")
     for call in json.loads((SAVED / kind / "expected.json").read_text(encoding="utf-8")):
         verb, arguments = verb_of(model, call["verb"], SAVED / kind), map(pairs_as_tuples, call["arguments"])
-        found = verb(*arguments, **call["options"])
+        options = {RENAMED.get((call["verb"], name), name): value for name, value in call["options"].items()}
+        found = verb(*arguments, **options)
         assert list(differences(found, call["gives"], call["verb"])) == []
 
 
