@@ -131,7 +131,7 @@ def test_the_logistic_head_is_scikit_learns_on_the_vectors_of_embed(tiny_bert: P
 def test_report_and_card_say_what_learned_and_what_did_not(tiny_bert: Path, tmp_path: Path) -> None:
     rows = [(f"{'salt' if number % 2 else 'sand'} {number}", "ab"[number % 2]) for number in range(12)]
     for frozen, layers, told in (
-        ("logistic", "last", "| head | logistic, solved, not trained |"),
+        ("logistic", "last", "| head | logistic, in closed form |"),
         ("linear", "mix", "| layers | mix |"),
     ):
         place = tmp_path / frozen
