@@ -129,6 +129,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Samp
                 item.add_marker(pytest.mark.skip(reason=SLOW))
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its counts to the process that reports."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["ran"] = dict(RAN)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    RAN.update(getattr(node, "workeroutput", {}).get("ran", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """`skipped: 12 (10: slow: ./scripts/test --all, 2: no data/…)` and `survived: 20 kills`, above the closing line."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
