@@ -289,6 +289,6 @@ def _mistakes(mistakes: Sequence[Mistake]) -> str:
         return ""
     if mistakes[0].probability is None:
         numbers = [(item.truth, item.guess, item.where, item.text) for item in mistakes]
-        return table(("true label", "predicted", "where", "text"), numbers, MAX_TEXT)
+        return table(("true value", "predicted", "where", "text"), numbers, MAX_TEXT)
     rows = [(item.probability, item.truth, item.guess, item.where, item.text) for item in mistakes]
     return table(("probability", "true label", "predicted", "where", "text"), rows, MAX_TEXT)
