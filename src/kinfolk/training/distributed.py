@@ -52,20 +52,13 @@ class World:
         """Is this the process that writes and reports?"""
         return self.rank == 0
 
-    def all_reduce_sum(self, values: Sequence[float]) -> list[float]:
-        """For each index the sum of all processes' values, in float64."""
-        return self._reduced(values, dist.ReduceOp.SUM) if self.size > 1 else list(values)
-
-    def all_reduce_max(self, values: Sequence[float]) -> list[float]:
-        """For each index the largest of all processes' values."""
-        return self._reduced(values, dist.ReduceOp.MAX) if self.size > 1 else list(values)
-
-    def _reduced(self, values: Sequence[float], how: Any) -> list[float]:
+    def all_reduce(self, values: Sequence[float], operation: Any = dist.ReduceOp.SUM) -> list[float]:
+        """For each index the sum (or maximum) of all processes' values, in float64."""
         reduced = torch.tensor(values, dtype=torch.float64)
-        with contact():
-            dist.all_reduce(reduced, how, self.group)
-        result: list[float] = reduced.tolist()
-        return result
+        if self.size > 1:
+            with contact():
+                dist.all_reduce(reduced, operation, self.group)
+        return reduced.tolist()
 
     def broadcast(self, content: Any) -> Any:
         """What process 0 gives, as JSON knows it; what the others give is ignored."""
@@ -80,7 +73,7 @@ class World:
                     raise TrainingError(f"process 0 was silent for {PATIENCE}")
                 time.sleep(POLL_SECONDS)
             received = json.loads(self.store.get(name))
-            self.all_reduce_max([0])  # all have read it
+            self.all_reduce([0])  # all have read it
             if self.is_main:
                 self.store.delete_key(name)
         return received
@@ -128,13 +121,10 @@ _joined: World | None = None
 def world() -> World:
     """This process among those that torchrun started, joined to them at the first call; alone without torchrun."""
     global _joined
-    if _joined is None and (dist.is_initialized() or _several()):
+    several = all(name in os.environ for name in TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
+    if _joined is None and (dist.is_initialized() or several):
         _joined = _join()
     return _joined or World()
-
-
-def _several() -> bool:
-    return all(name in os.environ for name in TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
 
 
 def _join() -> World:
@@ -191,12 +181,12 @@ def gather(tensor: Tensor) -> Tensor:
 def shard_like(weight: Tensor, tensor: Tensor) -> Tensor:
     """A copy of a whole tensor on the device of the weight, and sharded as the weight is."""
     sharded: Any = weight
+    copied = tensor.to(weight.device, copy=True)
     if not hasattr(weight, "full_tensor"):
-        return tensor.to(weight.device, copy=True)
+        return copied
     from torch.distributed.tensor import distribute_tensor
 
     # Every process has the whole tensor, so each takes its own rows and nothing is sent.
-    copied = tensor.to(weight.device, copy=True)
     shards: Tensor = distribute_tensor(copied, sharded.device_mesh, sharded.placements, src_data_rank=None)
     return shards
 

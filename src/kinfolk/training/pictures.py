@@ -46,7 +46,9 @@ def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
     right = upper.twinx()
     colours = COLOURS if len(runs) <= len(COLOURS) else colormaps["viridis"](np.linspace(0, 0.9, len(runs)))
     for (name, entries), colour in zip(runs.items(), colours, strict=False):
-        _draw_loss(upper, entries, colour, _legend(name, entries))
+        steps, losses = _column(entries, "loss")
+        upper.plot(steps, losses, color=colour, alpha=0.25, linewidth=0.8)
+        upper.plot(steps, moving_average(losses), color=colour, linewidth=2, label=_legend(name, entries))
         # One run: the metric has a colour of its own. Several: the colour tells the run.
         _draw_metric(right, entries, colour if len(runs) > 1 else COLOURS[1])
         if lower is not None:
@@ -63,12 +65,6 @@ def _legend(name: str, entries: Entries) -> str:
         return name
     metric, value = next(iter(best["metrics"].items()))
     return f"{name}: best {_words(metric)} {value:.4g} at step {best['step']:,}"
-
-
-def _draw_loss(axes: Axes, entries: Entries, colour: Any, label: str) -> None:
-    steps, losses = _column(entries, "loss")
-    axes.plot(steps, losses, color=colour, alpha=0.25, linewidth=0.8)
-    axes.plot(steps, moving_average(losses), color=colour, linewidth=2, label=label)
 
 
 def _draw_metric(axes: Axes, entries: Entries, colour: Any) -> None:
@@ -150,18 +146,14 @@ def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], pa
     axes.set_yticks(range(size), names, parse_math=False)
     axes.set_xlabel("predicted label", fontsize=12)
     axes.set_ylabel("true label", fontsize=12)
-    _write_counts(axes, counts, shares)
+    letters = 12 if size <= 4 else 10 if counts.max() < 1000 else 8
+    for (row, column), count in np.ndenumerate(counts):
+        if count or size <= 12:  # in a large table zeros hide the rest
+            colour = "white" if shares[row, column] > 0.55 else "black" if count else "#999999"
+            axes.text(column, row, short_count(int(count)), ha="center", va="center", color=colour, fontsize=letters)
     figure.colorbar(shades, ax=axes, label="share of the row", shrink=0.7, aspect=30)
     write_figure(figure, path)
     return True
-
-
-def _write_counts(axes: Axes, counts: np.ndarray, shares: np.ndarray) -> None:
-    letters = 12 if len(counts) <= 4 else 10 if counts.max() < 1000 else 8
-    for (row, column), count in np.ndenumerate(counts):
-        if count or len(counts) <= 12:  # in a large table zeros hide the rest
-            colour = "white" if shares[row, column] > 0.55 else "black" if count else "#999999"
-            axes.text(column, row, short_count(int(count)), ha="center", va="center", color=colour, fontsize=letters)
 
 
 def drawn_labels(labels: Sequence[str], what: str = "label") -> list[str]:

@@ -122,7 +122,11 @@ class Run:
         if best:
             write_bytes(self.folder / "best", name.encode())
         write_bytes(self.folder / "last", name.encode())
-        self._clear()
+        steps = self.steps()
+        kept = {f"step-{step}" for step in steps[-KEPT:]} | {self._pointed("best"), name}
+        for step in steps:
+            if f"step-{step}" not in kept:
+                _remove(self.folder / f"step-{step}")
 
     def seconds_to_save(self, snapshot: Snapshot) -> float:
         """How long a checkpoint takes; what is written for that is thrown away."""
@@ -134,13 +138,6 @@ class Run:
             return time.perf_counter() - start
         finally:
             shutil.rmtree(path, ignore_errors=True)
-
-    def _clear(self) -> None:
-        steps = self.steps()
-        kept = {f"step-{step}" for step in steps[-KEPT:]} | {self._pointed("best"), self._pointed("last")}
-        for step in steps:
-            if f"step-{step}" not in kept:
-                _remove(self.folder / f"step-{step}")
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint."""
@@ -250,9 +247,8 @@ def _remove(checkpoint: Path) -> None:
 
 def _changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What differs between two descriptions, each as a line: the innermost settings by their dotted names."""
-    first, second = (
-        dict(_leaves(json.loads(json.dumps(side)))) for side in (stored, wanted)
-    )  # a tuple is a list there
+    sides = (json.loads(json.dumps(side)) for side in (stored, wanted))  # a tuple is a list there
+    first, second = (dict(_leaves(side)) for side in sides)
     names = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
     return [DIGESTS.get(name, f"{name} was {_short(first.get(name))}, is {_short(second.get(name))}") for name in names]
 

@@ -52,16 +52,14 @@ def answering(guesses: Sequence[str], truths: Sequence[Sequence[str]]) -> dict[s
     """F1 and exact match; where some questions have no answer, also of those with one and those without apart."""
     scores = np.array([(f1(guess, right), exact(guess, right)) for guess, right in zip(guesses, truths, strict=True)])
     answerable = np.array([bool(right) for right in truths])
-    metrics = _named("", scores)
+    groups = {"": scores}
     if not answerable.all():
-        metrics |= _named("answerable_", scores[answerable]) if answerable.any() else {}
-        metrics |= _named("unanswerable_", scores[~answerable])
+        groups |= {"answerable_": scores[answerable], "unanswerable_": scores[~answerable]}
+    metrics = {}
+    for prefix, rows in groups.items():
+        if len(rows):
+            metrics[f"{prefix}f1"], metrics[f"{prefix}exact"] = rows.mean(0).tolist()
     return metrics
-
-
-def _named(prefix: str, scores: np.ndarray) -> dict[str, float]:
-    means = scores.mean(0)
-    return {f"{prefix}f1": float(means[0]), f"{prefix}exact": float(means[1])}
 
 
 def best_threshold(margins: np.ndarray, answered: np.ndarray, unanswered: np.ndarray) -> float:

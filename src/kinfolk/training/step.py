@@ -137,7 +137,7 @@ class TrainStep:
                 loss.backward()
             for name, mean in means.items():
                 sums[name] += float(mean.detach()) if counted else 0.0
-        reduced = self.world.all_reduce_sum([value / self.world.size for value in sums.values()])
+        reduced = self.world.all_reduce([value / self.world.size for value in sums.values()])
         parts = dict(zip(sums, reduced, strict=True))
         total = self._total(parts)
         finite = math.isfinite(total) and self._clip()
@@ -153,7 +153,7 @@ class TrainStep:
         """What each loss is divided by: its targets in all batches and processes. Without any, its sum is zero."""
         names = list(shares[0][0].counts)
         here = [sum(batch.counts[name] for batch, counted in shares if counted) for name in names]
-        return {name: count or 1.0 for name, count in zip(names, self.world.all_reduce_sum(here), strict=True)}
+        return {name: count or 1.0 for name, count in zip(names, self.world.all_reduce(here), strict=True)}
 
     def _total(self, means: Mapping[str, Any]) -> Any:
         """The weighted sum of the losses."""
@@ -235,17 +235,16 @@ class TrainStep:
             "averaged": self.averaged,
             "carried": {str(index): piece for index, piece in enumerate(self._carried or ())},
         }
-        return {group: self._gathered(tensors) for group, tensors in groups.items() if tensors}
-
-    def _gathered(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        groups = {group: tensors for group, tensors in groups.items() if tensors}
         if not self.sharded:
-            return tensors
-        kept = {}
-        for name, tensor in tensors.items():
-            gathered = gather(tensor)  # all must take part, also those that do not keep it
-            if self.world.is_main:
-                kept[name] = gathered.cpu()
-        return kept
+            return groups
+        kept: dict[str, dict[str, Tensor]] = {group: {} for group in groups}
+        for group, tensors in groups.items():
+            for name, tensor in tensors.items():
+                gathered = gather(tensor)  # all must take part, also those that do not keep it
+                if self.world.is_main:
+                    kept[group][name] = gathered.cpu()
+        return dict(kept)
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Put back what `state` gave."""

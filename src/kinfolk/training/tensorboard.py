@@ -7,7 +7,6 @@ later steps, which are computed again.
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from kinfolk.errors import missing_extra
@@ -30,9 +29,7 @@ class Board:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         for writer in self.writers.values():
             with writing(self.folder):
                 writer.close()
@@ -43,12 +40,8 @@ class Board:
         scalars |= {f"loss/{name}": value for name, value in (progress.losses or {}).items()}
         scalars |= {f"dev/{name}": value for name, value in (progress.metrics or {}).items()}
         with writing(self.folder):
-            writer = self._writer(seed, progress.step)
+            if seed not in self.writers:
+                folder = self.folder / f"seed-{seed}" if self.several else self.folder
+                self.writers[seed] = SummaryWriter(str(folder), purge_step=progress.step)
             for name, value in scalars.items():
-                writer.add_scalar(name, value, progress.step)
-
-    def _writer(self, seed: int, step: int) -> SummaryWriter:
-        if seed not in self.writers:
-            folder = self.folder / f"seed-{seed}" if self.several else self.folder
-            self.writers[seed] = SummaryWriter(str(folder), purge_step=step)
-        return self.writers[seed]
+                self.writers[seed].add_scalar(name, value, progress.step)

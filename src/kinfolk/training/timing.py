@@ -8,9 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-WARMUP_STEPS = 2
-TIMED_STEPS = 6
-TIMED_AMONG = 200  # steps of which those of typical length are timed
 SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
 
 

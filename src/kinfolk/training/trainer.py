@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol
 
 import torch
+from torch.distributed import ReduceOp
 
 from kinfolk.data.batching import BatchSampler
 from kinfolk.errors import FolderError, StopSignalError, TrainingError, shorten_list
@@ -27,17 +29,11 @@ from kinfolk.training.schedule import rate_factor
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.sparse_embedding import restore_tables, train_only_rows
 from kinfolk.training.step import Losses, TrainStep
-from kinfolk.training.stopping import Stop, stopping
-from kinfolk.training.timing import (
-    SECONDS_BETWEEN_SAVES,
-    TIMED_AMONG,
-    TIMED_STEPS,
-    WARMUP_STEPS,
-    Costs,
-    median_seconds,
-    steps_that_fit,
-    typical,
-)
+from kinfolk.training.stopping import stopping
+from kinfolk.training.timing import SECONDS_BETWEEN_SAVES, Costs, median_seconds, steps_that_fit, typical
+
+WARMUP_STEPS, TIMED_STEPS = 2, 6
+TIMED_AMONG = 200  # steps of which those of typical length are timed
 
 
 @dataclass(frozen=True)
@@ -134,16 +130,17 @@ class Trainer:
             notes.append(f"resumed after step {self.step:,}")
         due, self.saved, heap = self._evaluation_steps(), time.monotonic(), HeapTrimmer()
         with stopping() as stop:
-            while self.step < self.total and not self._out_of_patience():
+            while self.step < self.total and self.without_improvement < (self.settings.patience or math.inf):
                 losses = self._one_step(self.step)
                 self.step += 1
                 improved, metrics = self._evaluate() if self.step in due else (False, None)
                 self._log(losses, metrics)
-                signal, late = self._stop_or_save(stop)
-                if self.step in due or signal or late:
+                # The signal that any of the processes received, and the time since the last checkpoint.
+                signal, age = self.world.all_reduce([stop.signal, time.monotonic() - self.saved], ReduceOp.MAX)
+                if self.step in due or signal or age > SECONDS_BETWEEN_SAVES:
                     self._save(improved)
                 if signal:
-                    raise StopSignalError(signal)
+                    raise StopSignalError(int(signal))
                 heap.step()
         return notes
 
@@ -158,11 +155,6 @@ class Trainer:
         if self.settings.weight_averaging and self.step <= self._averaged_from():
             notes.append(f"stopped at step {self.step:,}, before the part of the run whose weights are averaged")
         return Trained(notes, self.run.entries(), seconds)
-
-    def _stop_or_save(self, stop: Stop) -> tuple[int, bool]:
-        """The signal that any of the processes received, and whether it is time for a checkpoint."""
-        signal, age = self.world.all_reduce_max([stop.signal, time.monotonic() - self.saved])
-        return int(signal), age > SECONDS_BETWEEN_SAVES
 
     def _save(self, improved: bool = False) -> None:
         snapshot = self._snapshot()
@@ -180,18 +172,18 @@ class Trainer:
         self.run.log(entry)
         self.on_step(Progress(self.step, self.total, losses.total, epoch, metrics, rate, parts))
 
-    def _out_of_patience(self) -> bool:
-        return self.settings.patience is not None and self.without_improvement >= self.settings.patience
-
     def _one_step(self, step: int) -> Losses:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
-        self._unfreeze(step)
+        # Gradual unfreezing: the heads first, then layer by layer downwards.
+        span = self.settings.gradual_unfreezing * self.total
+        self.train_step.unfreeze(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
         self.train_step.schedule(step, self.total)
         factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
         losses = self.train_step.step(self._batches(step), factor)
         if losses is None:
             self._refuse(step)
-        self._average(step)
+        if self.settings.weight_averaging and step >= self._averaged_from():
+            self.train_step.average(step - self._averaged_from())
         return losses
 
     def _batches(self, step: int) -> list[list[Sample]]:
@@ -210,18 +202,8 @@ class Trainer:
             "lower the learning rate or look at these rows"
         )
 
-    def _unfreeze(self, step: int) -> None:
-        """Gradual unfreezing: the heads first, then layer by layer downwards."""
-        span = self.settings.gradual_unfreezing * self.total
-        self.train_step.unfreeze(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
-
     def _averaged_from(self) -> int:
         return min(round((1 - self.settings.weight_averaging) * self.total), self.total - 1)
-
-    def _average(self, step: int) -> None:
-        start = self._averaged_from()
-        if self.settings.weight_averaging and step >= start:
-            self.train_step.average(step - start)
 
     def load_best(self) -> list[str]:
         """Put the weights of the best evaluation into the model; notes on damaged checkpoints."""
@@ -281,11 +263,8 @@ class Trainer:
         else:
             self.train_step.restore(snapshot.tensors)
             self.step, self.total = snapshot.step, int(snapshot.counters["total"])
-            self.best, self.without_improvement = (
-                snapshot.counters["best"],
-                int(snapshot.counters["without_improvement"]),
-            )
-            self.best_step = snapshot.counters["best_step"]
+            self.best, self.best_step = snapshot.counters["best"], snapshot.counters["best_step"]
+            self.without_improvement = int(snapshot.counters["without_improvement"])
         self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
         return notes
 
