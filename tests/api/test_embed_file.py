@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kinfolk.api import embed
-from kinfolk.api.embed_file import embed_file
+from kinfolk.api.embed import embed_file
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.api.search import build_index
 from kinfolk.data.formats import read_rows, read_texts

@@ -17,8 +17,7 @@ from sklearn.linear_model import LogisticRegression
 import kinfolk
 from kinfolk.api.evaluate import evaluate
 from kinfolk.api.experiment import Callbacks
-from kinfolk.api.feature_cache import features_of
-from kinfolk.api.feature_model import FeatureModel
+from kinfolk.api.feature_cache import FeatureModel, features_of
 from kinfolk.api.finetune import Finetuned, finetune
 from kinfolk.api.frozen import FrozenHeadConfig
 from kinfolk.data.examples import Example, Sentence

@@ -2,14 +2,20 @@
 
 Texts are read in chunks, so memory does not grow with their number, only with the longest; within a chunk they are
 sorted by length, and the next chunk is tokenised while this one is computed.
+
+In files, pooled vectors are .npy, (texts, D) in float32. Without pooling texts differ in length, so they are .jsonl:
+one object per text, with its tokens, their offsets and their vectors. A file appears when it is complete.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import torch
@@ -17,6 +23,9 @@ from torch import Tensor
 
 from kinfolk.api.layers import LayerChoice
 from kinfolk.data.batching import BATCH_TOKENS, token_batches, weighted_chunks
+from kinfolk.data.npy import NpyWriter
+from kinfolk.errors import InputError
+from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout, Tokens, pack_for
@@ -24,14 +33,15 @@ from kinfolk.nn.trace import Trace
 from kinfolk.tasks.windows import CutCount, TextWindow, check_text, split_texts
 from kinfolk.text.tokenizer import Text, Tokenizer
 
+if TYPE_CHECKING:
+    from kinfolk.api.loaded import Encoder
+
 POOLS = ("first", "mean", "max", "none")
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**19
 CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs some page faults
 TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
 SHORTEST = 1e-12  # vectors that are shorter are not made longer than one
-
-
 Report = Callable[[int], None]  # called with the number of texts that were just done
 
 
@@ -76,17 +86,17 @@ def embed_chunks(
     `report` hears after every batch how many more texts are done.
     """
     cut = CutCount()
-    most = CHUNK_CHARACTERS
+    maximum = CHUNK_CHARACTERS
     if settings.pool == "none":
-        most = min(most, 4 * TOKEN_NUMBERS // (model.config.width * settings.layers.width_factor))
+        maximum = min(maximum, 4 * TOKEN_NUMBERS // (model.config.width * settings.layers.width_factor))
 
     def prepare(first: int, chunk: list[Text]) -> list[TextWindow]:
-        ready = [_prepared(text, first + place, settings) for place, text in enumerate(chunk)]
+        ready = [_prepared(text, first + index, settings) for index, text in enumerate(chunk)]
         size, on_long, stride = settings.size, settings.on_long, settings.stride
-        return split_texts(tokenizer, ready, size, on_long, cut, lambda place: f"text {first + place}", stride)
+        return split_texts(tokenizer, ready, size, on_long, cut, lambda index: f"text {first + index}", stride)
 
-    for parts, number in _ahead(prepare, weighted_chunks(texts, CHUNK_TEXTS, _characters, most)):
-        yield _compute(model, parts, number, settings, trace, report)
+    for parts, count in _ahead(prepare, weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)):
+        yield _compute(model, parts, count, settings, trace, report)
     cut.report()
 
 
@@ -156,23 +166,23 @@ def _compute(
 ) -> np.ndarray | list[TokenVectors]:
     lengths = [len(part.encoding) for part in parts]
     # A trace keeps the order of the texts; otherwise neighbours of equal length are faster.
-    batches = [[number] for number in range(len(parts))] if trace is not None else token_batches(lengths, BATCH_TOKENS)
+    batches = [[index] for index in range(len(parts))] if trace is not None else token_batches(lengths, BATCH_TOKENS)
     width = model.config.width * settings.layers.width_factor
     pooled = np.empty((len(parts), width), dtype=np.float32)
     loose: list[np.ndarray] = [pooled] * len(parts)
     waiting = Counter() if report is None else Counter(part.text for part in parts)
     with torch.inference_mode():
         for batch in batches:
-            encodings = [parts[number].encoding for number in batch]
+            encodings = [parts[index].encoding for index in batch]
             vectors, layout = _run(model, [e.ids for e in encodings], [e.segments for e in encodings], settings, trace)
             if settings.pool == "none":
-                for number, rows in zip(batch, layout.split(vectors.cpu()), strict=True):
-                    loose[number] = _unit(rows.float().numpy(), settings.normalize)
+                for index, rows in zip(batch, layout.split(vectors.cpu()), strict=True):
+                    loose[index] = _unit(rows.float().numpy(), settings.normalize)
             else:
                 pooled[batch] = getattr(layout, settings.pool)(vectors).float().cpu().numpy()
             if report is not None:
-                waiting.subtract(parts[number].text for number in batch)
-                report(len({parts[number].text for number in batch if waiting[parts[number].text] == 0}))
+                waiting.subtract(parts[index].text for index in batch)
+                report(len({parts[index].text for index in batch if waiting[parts[index].text] == 0}))
     if trace is not None:
         trace.encodings += [part.encoding for part in parts]
     if settings.pool == "none":
@@ -205,13 +215,13 @@ def _unit(vectors: np.ndarray, normalize: bool) -> np.ndarray:
     """(rows, width), each row of length one where that is wanted; a row of zeros stays one."""
     if not normalize:
         return vectors
-    lengths: np.ndarray = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
-    found: np.ndarray = vectors / np.maximum(lengths, SHORTEST)[:, None]
-    return found
+    lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+    unit: np.ndarray = vectors / np.maximum(lengths, SHORTEST)[:, None]
+    return unit
 
 
 def _join_windows(parts: list[TextWindow], pooled: np.ndarray, texts: int, settings: EmbedSettings) -> np.ndarray:
-    """(pieces, D) -> (texts, D): windows of one text by weighted mean, or by maximum."""
+    """(windows, D) -> (texts, D): windows of one text by weighted mean, or by maximum."""
     vectors = pooled
     if len(parts) != texts:
         owners = np.array([part.text for part in parts])
@@ -228,12 +238,12 @@ def _join_windows(parts: list[TextWindow], pooled: np.ndarray, texts: int, setti
 def _join_tokens(parts: list[TextWindow], loose: list[np.ndarray], texts: int) -> list[TokenVectors]:
     """Each token once, from the window that owns it."""
     windows: list[list[int]] = [[] for _ in range(texts)]
-    for number, part in enumerate(parts):
-        windows[part.text].append(number)
-    found = []
-    for numbers in windows:
-        owned = [(parts[number], slice(*parts[number].own), loose[number]) for number in numbers]
-        found.append(
+    for index, part in enumerate(parts):
+        windows[part.text].append(index)
+    results = []
+    for indices in windows:
+        owned = [(parts[index], slice(*parts[index].own), loose[index]) for index in indices]
+        results.append(
             TokenVectors(
                 np.concatenate([vectors[own] for _, own, vectors in owned]),
                 [offset for part, own, _ in owned for offset in part.encoding.offsets[own]],
@@ -242,4 +252,50 @@ def _join_tokens(parts: list[TextWindow], loose: list[np.ndarray], texts: int) -
                 [side for part, own, _ in owned for side in part.encoding.sequence_ids[own]],
             )
         )
-    return found
+    return results
+
+
+def embed_file(
+    encoder: Encoder,
+    texts: Iterable[str],
+    path: str | Path,
+    settings: EmbedSettings,
+    report: Report = lambda done: None,
+) -> int:
+    """Write the vectors of all texts to `path`; the number of texts."""
+    suffix = ".jsonl" if settings.pool == "none" else ".npy"
+    if Path(path).suffix.lower() != suffix:
+        raise InputError(f'{path}: vectors with pool="{settings.pool}" are written to a file that ends in {suffix}')
+    write = _write_tokens if settings.pool == "none" else write_vectors
+    with atomic_write(Path(path)) as stream:
+        return write(stream, encoder, texts, settings, report)
+
+
+def write_vectors(
+    stream: BinaryIO, encoder: Encoder, texts: Iterable[str], settings: EmbedSettings, report: Report
+) -> int:
+    """The .npy file of pooled vectors."""
+    writer = NpyWriter(stream, (encoder.embed_width(settings),))
+    for chunk in encoder.embed_stream(texts, settings, report):
+        assert isinstance(chunk, np.ndarray)
+        writer.append(chunk)
+        trim_memory()
+    writer.finish()
+    return writer.count
+
+
+def _write_tokens(
+    stream: BinaryIO, encoder: Encoder, texts: Iterable[str], settings: EmbedSettings, report: Report
+) -> int:
+    count = 0
+    for chunk in encoder.embed_stream(texts, settings, report):
+        assert isinstance(chunk, list)
+        for text in chunk:
+            row = json.dumps({"tokens": text.tokens, "offsets": text.offsets}, ensure_ascii=False)
+            # Nine digits restore each float32; half the time and size of json's.
+            digits = "[" + ", ".join(["%.9g"] * text.vectors.shape[1]) + "]"
+            vectors = ", ".join(digits % tuple(vector) for vector in text.vectors.tolist())
+            stream.write(f'{row[:-1]}, "vectors": [{vectors}]}}\n'.encode())
+        count += len(chunk)
+        trim_memory()
+    return count

@@ -23,8 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kinfolk import __version__
-from kinfolk.api.embed import EmbedSettings, Report
-from kinfolk.api.embed_file import write_vectors
+from kinfolk.api.embed import EmbedSettings, Report, write_vectors
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.formats import TEXT_COLUMN, json_line
 from kinfolk.data.npy import NpyWriter, open_npy, zero_rows

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, content_hash
-from kinfolk.api.feature_cache import Features, features_of
-from kinfolk.api.feature_model import FeatureModel, init_probe, scaled
+from kinfolk.api.feature_cache import FeatureModel, Features, features_of, init_probe, scaled
 from kinfolk.api.finetune_report import FinetuneSummary
 from kinfolk.api.frozen import FrozenHeadConfig
 from kinfolk.api.report import Report

@@ -58,7 +58,7 @@ def embed(
 
     check_not_same_file(source, output)
     total = count_texts(source, column)
-    from kinfolk.api.embed_file import embed_file
+    from kinfolk.api.embed import embed_file
 
     encoder = options.open_encoder(model, device, allow_pickle)
     settings = encoder.embed_settings(options.parse_layers(layers), pool, normalize, on_long, window, stride)
