@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from kinfolk.data.choices import read_choices
+from kinfolk.data.choices import choice_rows, read_choices
 from kinfolk.data.examples import Choice
-from kinfolk.errors import DataError
+from kinfolk.errors import DataError, RowErrors
 from surroundings import shared_data
 
 
@@ -59,7 +59,7 @@ def test_a_bad_choice_is_told_with_its_line(tmp_path: Path, row: str, reason: st
 
 def test_for_prediction_answers_are_not_needed(tmp_path: Path) -> None:
     path = written(tmp_path, "a.jsonl", '{"context": "a", "options": ["b", "c"]}\n')
-    assert read_choices(path, needs_label=False).examples[0].answer is None
+    assert [choice.answer for _, _, choice in choice_rows(path, RowErrors(str(path)), needs_label=False)] == [None]
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def sides(pairs: list[Pair]) -> list[tuple[str, str]]:
 def test_a_tsv_has_a_source_and_a_target_in_each_line(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", '\ufeffGo.\tVa !\r\n\r\n"Hi" \u2028 there\tSalut "\n')
     found = read_pairs(path)
-    assert sides(found.pairs) == [("Go.", "Va !"), ('"Hi" \u2028 there', 'Salut "')]
-    assert [pair.location for pair in found.pairs] == [f"{path}:1", f"{path}:3"]
+    assert sides(found.examples) == [("Go.", "Va !"), ('"Hi" \u2028 there', 'Salut "')]
+    assert [pair.location for pair in found.examples] == [f"{path}:1", f"{path}:3"]
 
 
 def test_wrong_rows_are_told_with_their_lines_all_at_once(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_wrong_rows_are_told_with_their_lines_all_at_once(tmp_path: Path) -> Non
     }.items():
         assert f"{path}:{line}: {reason}" in told
     found = read_pairs(path, max_bad_rows=5)
-    assert (sides(found.pairs), found.bad) == ([("a", "b"), ("i", "j")], 5)
+    assert (sides(found.examples), found.bad) == ([("a", "b"), ("i", "j")], 5)
 
 
 def test_only_the_first_twenty_wrong_rows_are_told(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         read_pairs(path)
     with pytest.raises(DataError, match="two files of lines"):
         read_pairs(written(tmp_path / "pairs.txt", "a\tb\n"))
-    with pytest.raises(DataError, match="no pairs in it"):
+    with pytest.raises(DataError, match=r"empty\.tsv"):
         read_pairs(written(tmp_path / "empty.tsv", ""))
 
 
@@ -69,7 +69,7 @@ def test_columns_of_a_table_can_be_named(name: str, tmp_path: Path) -> None:
     if name.endswith("jsonl"):
         lines = [json.dumps(dict(zip(("en", "fr", "id"), row, strict=True))) for row in rows]
     path = written(tmp_path / name, "\n".join(lines) + "\n")
-    assert sides(read_pairs(path, ["en", "fr"]).pairs) == [(one, two) for one, two, _ in rows]
+    assert sides(read_pairs(path, ["en", "fr"]).examples) == [(one, two) for one, two, _ in rows]
     with pytest.raises(DataError, match='no column "de"'):
         read_pairs(path, ["en", "de"])
     with pytest.raises(InputError, match="two columns"):
@@ -86,7 +86,7 @@ def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
     source = written(tmp_path / "a.en", b"one\n\xff\nthree\n\nfive\n")
     target = written(tmp_path / "a.fr", "un\ndeux\ntrois\nquatre\ncinq\n")
     found = read_parallel(source, target, max_bad_rows=2)
-    assert sides(found.pairs) == [("one", "un"), ("three", "trois"), ("five", "cinq")]
+    assert sides(found.examples) == [("one", "un"), ("three", "trois"), ("five", "cinq")]
     with pytest.raises(DataError, match=r"a\.en:2: .*not UTF-8.*a\.en:4: the source is empty"):
         read_parallel(source, target)
 

@@ -9,7 +9,7 @@ import pytest
 from small_files import written
 
 from kinfolk.data.examples import Example
-from kinfolk.data.tables import Table, read_examples
+from kinfolk.data.tables import read_examples
 from kinfolk.errors import DataError, InputError
 
 
@@ -108,22 +108,10 @@ def test_a_text_or_column_that_is_missing_in_one_row_is_a_bad_row(tmp_path: Path
     assert f'{path}:3: no column "label"; there are: text' in str(caught.value)
 
 
-def test_for_prediction_lines_and_tables_without_labels_will_do(tmp_path: Path) -> None:
-    lines = written(tmp_path, "a.txt", "one\n\ntwo")
-    assert read_examples(lines, needs_label=False).examples == [
-        Example(text, None, None, f"{lines}:{number}") for number, text in enumerate(("one", "", "two"), start=1)
-    ]
-    table = written(tmp_path, "a.csv", "text,label\none,\ntwo,1\n")
-    assert [example.label for example in read_examples(table, needs_label=False).examples] == [None, None]
-    assert [example.label for example in read_examples(table, needs_label=False, label="label").examples] == [None, "1"]
-
-
 def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
     lines, rows = written(tmp_path, "a.txt", "one\n"), written(tmp_path, "a.jsonl", '{"text": "a", "label": 1}\n')
     with pytest.raises(DataError, match="plain lines have no labels"):
         read_examples(lines)
-    with pytest.raises(DataError, match="none can be named"):
-        read_examples(lines, needs_label=False, text="text")
     with pytest.raises(DataError, match="names already"):
         read_examples(rows, header=("text", "label"))
     with pytest.raises(DataError, match="no examples"):
@@ -132,14 +120,3 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         read_examples(rows, kind="clasify")
     with pytest.raises(InputError, match="max_bad_rows=-1"):
         read_examples(rows, max_bad_rows=-1)
-
-
-def test_a_table_can_be_peeked_at_and_is_still_read_whole(tmp_path: Path) -> None:
-    path = written(tmp_path, "rows.csv", "text,label\na,x\nb\nc,y\n")
-    table = Table(path, max_bad_rows=1)
-    assert table.peek(1) == [{"text": "a", "label": "x"}]
-    assert [row["text"] for row in table.peek(5)] == ["a", "c"]
-    path.unlink()  # nothing is read twice
-    found = read_examples(table)
-    assert [(example.text, example.location) for example in found.examples] == [("a", f"{path}:2"), ("c", f"{path}:4")]
-    assert found.bad == 1

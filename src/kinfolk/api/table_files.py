@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kinfolk.data.batching import chunks
-from kinfolk.data.formats import PARQUET, STDIN, TEXT_COLUMN, Row, TableFormat, display_name, is_table, numbered_lines
-from kinfolk.data.tables import TableColumns, find_columns, table_rows
+from kinfolk.data.formats import (
+    PARQUET,
+    STDIN,
+    TEXT_COLUMN,
+    Row,
+    TableFormat,
+    display_name,
+    is_table,
+    numbered_lines,
+    numbered_rows,
+)
+from kinfolk.data.tables import TableColumns, find_columns
 from kinfolk.errors import DataError, RowErrors, json_type, missing_column
 from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
@@ -96,7 +106,7 @@ def text_reader(
                 yield line, {TEXT_COLUMN: content}, (content, f"{problems.location}:{line}")
             return
         columns = None
-        for line, row in table_rows(Path(source), problems, header):
+        for line, row in numbered_rows(Path(source), problems, header=header):
             if columns is None:
                 columns = find_columns(str(source), list(row), text, pair, None, needs_label=False)
             fault = _fault(row, columns)

@@ -23,7 +23,8 @@ from kinfolk.api.experiment import Callbacks, check_unfinished
 from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
 from kinfolk.api.translation import TranslationExperiment, TranslationResult
 from kinfolk.checkpoints.text_model import pick_device
-from kinfolk.data.pairs import Pair, ReadPairs, hold_out, read_pairs, read_parallel, to_pairs
+from kinfolk.data.examples import ReadResult
+from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number
 from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family, count_parameters
@@ -185,17 +186,17 @@ def _gather(
         raise InputError("columns are those of a table of pairs; files of lines and lists have none")
     learned = _read(train, columns, max_bad_rows)
     if dev is None:
-        return *hold_out(learned.pairs, seed=seed), learned.bad
+        return *hold_out(learned.examples, seed=seed), learned.bad
     held = _read(dev, columns, max_bad_rows)
-    return learned.pairs, held.pairs, learned.bad + held.bad
+    return learned.examples, held.examples, learned.bad + held.bad
 
 
-def _read(given: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadPairs:
+def _read(given: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:
     if isinstance(given, str | Path):
         return read_pairs(given, columns, max_bad_rows)
     if isinstance(given, tuple) and len(given) == 2 and all(isinstance(side, str | Path) for side in given):
         return read_parallel(given[0], given[1], max_bad_rows)  # type: ignore[arg-type]
-    return ReadPairs(to_pairs(given), 0)
+    return ReadResult(to_pairs(given), 0)
 
 
 def _name(given: Source) -> str:

@@ -110,10 +110,10 @@ def evaluate_translator(
         read = read_parallel(source, str(target), max_bad_rows)
     else:
         read = read_pairs(source, None if None in columns else columns, max_bad_rows)  # type: ignore[arg-type]
-    bleu = measure(translator, read.pairs, translator.translate_settings(beam=beam))
+    bleu = measure(translator, read.examples, translator.translate_settings(beam=beam))
     bleu.stats.tell()
-    content = {"pairs": len(read.pairs), "bad": read.bad, "metrics": dict(bleu.metrics), "signature": bleu.signature}
-    show_metrics(content, f"on {len(read.pairs):,} pairs", json)
+    content = {"pairs": len(read.examples), "bad": read.bad, "metrics": dict(bleu.metrics), "signature": bleu.signature}
+    show_metrics(content, f"on {len(read.examples):,} pairs", json)
     if not json:
         print(f"sacreBLEU {bleu.signature}")
 

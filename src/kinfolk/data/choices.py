@@ -5,45 +5,27 @@ SWAG's second sentence is the beginning of every ending: the context is sent1, e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Choice, ReadResult, read_result
-from kinfolk.data.formats import Row
-from kinfolk.data.tables import Table, table_rows
+from kinfolk.data.formats import Row, numbered_rows
 from kinfolk.errors import DataError, RowErrors, json_type, missing_column
 
 
-def read_choices(
-    source: str | Path | Table, needs_label: bool = True, max_bad_rows: int | None = 0
-) -> ReadResult[Choice]:
-    """The choices of a file. Without `needs_label` answers are not looked at."""
-    if isinstance(source, Table):
-        path, errors, rows = source.path, source.errors, iter(source)
-    else:
-        path, errors = Path(source), RowErrors(str(source), max_bad_rows)
-        rows = _rows(path, errors)
-    choices = [choice for _, _, choice in _choices(path, errors, rows, needs_label)]
-    return read_result(choices, errors, needs_some=needs_label)
+def read_choices(path: str | Path, max_bad_rows: int | None = 0) -> ReadResult[Choice]:
+    """The choices of a file."""
+    errors = RowErrors(str(path), max_bad_rows)
+    return read_result([choice for _, _, choice in choice_rows(Path(path), errors, needs_label=True)], errors)
 
 
 def choice_rows(path: Path, errors: RowErrors, needs_label: bool) -> Iterator[tuple[int, Row, Choice]]:
-    """Each good row of a file, raw and as a choice, with its line."""
-    return _choices(path, errors, _rows(path, errors), needs_label)
-
-
-def _rows(path: Path, errors: RowErrors) -> Iterator[tuple[int, Row]]:
+    """Each good row of a file, raw and as a choice, with its line; without `needs_label` answers are ignored."""
     if path.suffix.lower() != ".jsonl":
         raise DataError(f"{path}: choices are read from .jsonl files, one object per line")
-    return table_rows(path, errors, None)
-
-
-def _choices(
-    path: Path, errors: RowErrors, rows: Iterable[tuple[int, Row]], needs_label: bool
-) -> Iterator[tuple[int, Row, Choice]]:
-    for line, row in rows:
+    for line, row in numbered_rows(path, errors):
         reason = _error(row, needs_label)
         if reason is None:
             context, options, answer = _parts(row)

@@ -85,26 +85,17 @@ class Question:
 
 AnyExample = Example | Choice | Sentence | Question
 Item = TypeVar("Item", Example, Choice, Sentence, Question)
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadResult(Generic[Item]):
+class ReadResult(Generic[Read]):
     """The good rows of a file, the number of bad ones, the first of those as file:line: reason, and what was read."""
 
-    examples: list[Item]
+    examples: list[Read]
     bad: int
-    reasons: tuple[str, ...]
+    reasons: tuple[str, ...] = ()
     description: str = ""
-
-
-EXAMPLE_TYPES = {  # of each task
-    "classify": Example,
-    "multilabel": Example,
-    "regress": Example,
-    "tag": Sentence,
-    "answer": Question,
-    "choose": Choice,
-}
 
 
 def to_example(value: Any, index: int) -> Any:
@@ -130,7 +121,7 @@ def _python_label(label: Any) -> Any:
 
 def check_examples(examples: Iterable[object], task: str) -> list[AnyExample]:
     """Examples that were made in a program, not read from a file: of the task's type, with labels that fit it."""
-    expected = EXAMPLE_TYPES[task]
+    expected: type = {"tag": Sentence, "answer": Question, "choose": Choice}.get(task, Example)
     checked: list[Any] = []
     for index, example in enumerate(examples):
         if not isinstance(example, expected):
@@ -161,8 +152,8 @@ def _is_label(label: object, task: str) -> bool:
 
 
 def read_result(
-    examples: list[Item], errors: RowErrors, needs_some: bool = True, description: str = ""
-) -> ReadResult[Item]:
+    examples: list[Read], errors: RowErrors, needs_some: bool = True, description: str = ""
+) -> ReadResult[Read]:
     """The result of a reader, unless there are too many bad rows or no good one."""
     errors.raise_if_any()
     if needs_some and not examples:

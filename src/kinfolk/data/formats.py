@@ -100,6 +100,8 @@ def numbered_rows(
     `column` must be there. `header` names the columns of a .csv or .tsv file whose first line is already a row.
     """
     suffix = Path(path).suffix.lower()
+    if header is not None and suffix not in (".csv", ".tsv"):
+        raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
     if suffix == PARQUET:
         return parquet_rows(Path(path), errors, column)
     if suffix == ".jsonl":
@@ -107,7 +109,8 @@ def numbered_rows(
     if suffix == ".csv":
         records = _csv_records(raw_lines(path, ends=True), errors, None if header is None else len(header))
         return _table_rows(records, column, header, errors)
-    return _table_rows(_tsv_records(numbered_lines(path, errors)), column, header, errors)
+    records = ((number, line.split("\t") if line else []) for number, line in numbered_lines(path, errors))
+    return _table_rows(records, column, header, errors)
 
 
 def display_name(path: str | Path) -> str:
@@ -135,7 +138,14 @@ def raw_lines(path: str | Path, ends: bool = False) -> Lines:
         number = 0
         while line := stream.readline(LONGEST_LINE + 1):
             number += 1
-            _refuse_binary(line, f"{display_name(path)}:{number}")
+            location = f"{display_name(path)}:{number}"
+            if len(line) > LONGEST_LINE:
+                size = f"{LONGEST_LINE // 2**20} MB"
+                raise DataError(f"{location}: longer than {size} without a line end; is this a text file?")
+            if b"\0" in line:
+                wide = line.startswith((b"\xff\xfe", b"\xfe\xff"))
+                advice = "it looks like UTF-16: convert it to UTF-8" if wide else "this is not a text file"
+                raise DataError(f"{location}: a NUL byte; {advice}")
             if not ends:
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
@@ -144,15 +154,6 @@ def raw_lines(path: str | Path, ends: bool = False) -> Lines:
 def is_utf8(text: str) -> bool:
     """Was this text of `raw_lines` UTF-8?"""
     return text.isascii() or not ESCAPED.search(text)
-
-
-def _refuse_binary(line: bytes, location: str) -> None:
-    if len(line) > LONGEST_LINE:
-        raise DataError(f"{location}: longer than {LONGEST_LINE // 2**20} MB without a line end; is this a text file?")
-    if b"\0" in line:
-        wide = line.startswith((b"\xff\xfe", b"\xfe\xff"))
-        advice = "it looks like UTF-16: convert it to UTF-8" if wide else "this is not a text file"
-        raise DataError(f"{location}: a NUL byte; {advice}")
 
 
 def _json_rows(lines: Lines, column: str | None, errors: RowErrors) -> Rows:
@@ -193,11 +194,6 @@ def _table_rows(records: Records, column: str | None, header: Sequence[str] | No
 def _refuse_tabs(number: int, fields: Sequence[str], errors: RowErrors) -> None:
     if len(fields) == 1 and "\t" in fields[0]:
         errors.stop(number, "its columns are separated by tabs, not commas: name the file .tsv")
-
-
-def _tsv_records(lines: Lines) -> Records:
-    for number, line in lines:
-        yield number, line.split("\t") if line else []
 
 
 def _uses_semicolons(line: str, count: int | None) -> bool:

@@ -16,9 +16,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.examples import fingerprint
-from kinfolk.data.formats import TABLE_SUFFIXES, is_table, is_utf8, numbered_lines, raw_lines
-from kinfolk.data.tables import table_rows
+from kinfolk.data.examples import ReadResult, fingerprint, read_result
+from kinfolk.data.formats import TABLE_SUFFIXES, is_table, is_utf8, numbered_lines, numbered_rows, raw_lines
 from kinfolk.errors import DataError, InputError, RowErrors, json_type, missing_column
 
 COLUMNS = ("source", "target")
@@ -35,15 +34,7 @@ class Pair:
     location: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPairs:
-    """The good pairs, and the number of bad rows."""
-
-    pairs: list[Pair]
-    bad: int
-
-
-def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_rows: int = 0) -> ReadPairs:
+def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_rows: int = 0) -> ReadResult[Pair]:
     """The pairs of one file; `columns` names the source's and the target's."""
     path = Path(path)
     if columns is not None and (isinstance(columns, str) or len(columns) != 2 or columns[0] == columns[1]):
@@ -56,7 +47,7 @@ def read_pairs(path: str | Path, columns: Sequence[str] | None = None, max_bad_r
     return _collect(_columns(path, errors, columns or COLUMNS), errors)
 
 
-def read_parallel(source: str | Path, target: str | Path, max_bad_rows: int = 0) -> ReadPairs:
+def read_parallel(source: str | Path, target: str | Path, max_bad_rows: int = 0) -> ReadResult[Pair]:
     """The pairs of two files of lines: line n belongs to line n."""
     errors = RowErrors(str(source), max_bad_rows)
     return _collect(_parallel(Path(source), Path(target), errors), errors)
@@ -108,7 +99,7 @@ def hold_out(
 Row = tuple[int, Any, Any]  # a line, and the values for source and target
 
 
-def _collect(rows: Iterator[Row], errors: RowErrors) -> ReadPairs:
+def _collect(rows: Iterator[Row], errors: RowErrors) -> ReadResult[Pair]:
     pairs: list[Pair] = []
     for number, source, target in rows:
         pair = Pair(source, target, f"{errors.location}:{number}")
@@ -117,10 +108,7 @@ def _collect(rows: Iterator[Row], errors: RowErrors) -> ReadPairs:
             errors.add(number, reason)
         else:
             pairs.append(pair)
-    errors.raise_if_any()
-    if not pairs:
-        raise DataError(f"{errors.location}: no pairs in it" + "".join(f"; {one}" for one in errors.messages[:1]))
-    return ReadPairs(pairs, errors.count)
+    return read_result(pairs, errors)
 
 
 def _error(pair: Pair) -> str | None:
@@ -147,7 +135,7 @@ def _tab_separated(path: Path, errors: RowErrors) -> Iterator[Row]:
 
 def _columns(path: Path, errors: RowErrors, names: Sequence[str]) -> Iterator[Row]:
     first = True
-    for number, row in table_rows(path, errors, None):
+    for number, row in numbered_rows(path, errors):
         missing = [name for name in names if name not in row]
         if missing and first:
             raise DataError(f"{path}:{number}: {missing_column(missing[0], list(row))}; name both columns")
@@ -161,22 +149,15 @@ def _columns(path: Path, errors: RowErrors, names: Sequence[str]) -> Iterator[Ro
 def _parallel(source: Path, target: Path, errors: RowErrors) -> Iterator[Row]:
     """Both files to their ends: a bad line in one must not shift the other; missing lines are reported with counts."""
     counts = [0, 0]
-    for side in zip_longest(_counted(source, counts, 0), _counted(target, counts, 1)):
-        if None in side:
+    for number, lines in enumerate(zip_longest(raw_lines(source), raw_lines(target)), 1):
+        counts = [count if line is None else number for count, line in zip(counts, lines, strict=True)]
+        if None in lines:
             continue
-        for path, line in zip((source, target), side, strict=True):
-            if not is_utf8(line):
-                errors.add(counts[0], f"{path} is not UTF-8 text there")
-                break
+        bad = [path for path, (_, line) in zip((source, target), lines, strict=True) if not is_utf8(line)]
+        if bad:
+            errors.add(number, f"{bad[0]} is not UTF-8 text there")
         else:
-            yield counts[0], *side
+            yield number, lines[0][1], lines[1][1]
     if counts[0] != counts[1]:
-        raise DataError(
-            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: each line needs its counterpart"
-        )
-
-
-def _counted(path: Path, counts: list[int], side: int) -> Iterator[str]:
-    for number, line in raw_lines(path):
-        counts[side] = number
-        yield line
+        each = " and ".join(f"{path} has {count:,} lines" for path, count in zip((source, target), counts, strict=True))
+        raise DataError(f"{each}: each line needs its counterpart")

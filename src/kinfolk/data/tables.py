@@ -1,4 +1,4 @@
-"""Labelled texts from tables: classes, multiple labels, or numbers; plain lines where only texts are wanted.
+"""Labelled texts from tables: classes, multiple labels, or numbers.
 
 .csv, .tsv (quotes are text), .jsonl and .parquet files have columns. Which is which: the user's choice first, then the
 names that public data sets use, else an error that lists the columns. A column is guessed only where one reading fits.
@@ -9,14 +9,13 @@ matter in guesses. Labels stay text ("0" is the class "0"); spaces around them a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from kinfolk.data.examples import Example, Label, ReadResult, read_result
-from kinfolk.data.formats import TABLE_SUFFIXES, Row, Rows, is_table, numbered_lines, numbered_rows
+from kinfolk.data.formats import TABLE_SUFFIXES, Row, is_table, numbered_rows
 from kinfolk.errors import (
     DataError,
     FolderError,
@@ -85,7 +84,11 @@ def find_columns(
     if label is None and needs_label:
         candidates = [name for name in _known(present, LABEL_COLUMNS) if name not in named]
         label = _only(location, present, candidates, "label")
-    text = text or _text_column(location, [name for name in present if name not in (pair, label)], present)
+    if not text:  # the one column with the name of a text that is not another's partner
+        free = [name for name in present if name not in (pair, label)]
+        texts = _known(free, (*TEXT_COLUMNS, *(first for first, _ in PAIR_COLUMNS)))
+        seconds = [partner for name in texts for partner in _partners(name, free)]
+        text = _only(location, present, [name for name in texts if name not in seconds], "text")
     if pair is None:
         partners = _partners(text, [name for name in present if name != label])
         pair = _only(location, present, partners, "pair") if partners else None
@@ -101,13 +104,6 @@ def _partners(text: str, free: Sequence[str]) -> list[str]:
     return _known(free, [second for first, second in PAIR_COLUMNS if first == text.lower()])
 
 
-def _text_column(location: str, free: Sequence[str], present: Sequence[str]) -> str:
-    """The one column with the name of a text that is not another's partner."""
-    named = _known(free, (*TEXT_COLUMNS, *(first for first, _ in PAIR_COLUMNS)))
-    seconds = [partner for name in named for partner in _partners(name, free)]
-    return _only(location, present, [name for name in named if name not in seconds], "text")
-
-
 def _only(location: str, present: Sequence[str], candidates: list[str], role: str) -> str:
     if len(candidates) == 1:
         return candidates[0]
@@ -117,95 +113,47 @@ def _only(location: str, present: Sequence[str], candidates: list[str], role: st
     raise DataError(f"{location}: {why} the {role}; the columns are: {listed}; name one with --{role}{no_header}")
 
 
-class Table:
-    """The rows of a table file, read once: `peek` shows the first ones, iterating yields all with their lines.
-
-    Bad rows are collected in `errors`, of which `max_bad_rows` are allowed.
-    """
-
-    def __init__(self, path: str | Path, header: Sequence[str] | None = None, max_bad_rows: int | None = 0):
-        self.path = Path(path)
-        self.errors = RowErrors(str(path), max_bad_rows)
-        self._peeked: list[tuple[int, Row]] = []
-        self._rows = table_rows(self.path, self.errors, header)
-
-    def peek(self, count: int) -> list[Row]:
-        """The first `count` good rows."""
-        self._peeked += islice(self._rows, max(count - len(self._peeked), 0))
-        return [row for _, row in self._peeked[:count]]
-
-    def __iter__(self) -> Iterator[tuple[int, Row]]:
-        return chain(self._peeked, self._rows)
-
-
-def table_rows(path: Path, errors: RowErrors, header: Sequence[str] | None) -> Rows:
-    """The rows of a .csv, .tsv, .jsonl or .parquet file, each with its line."""
-    if header is not None and path.suffix.lower() not in (".csv", ".tsv"):
-        raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
-    return numbered_rows(path, errors, header=header)
-
-
 class BadValueError(ValueError):
     """A value of a row that cannot be used; the reader adds the line."""
 
 
 def read_examples(
-    source: str | Path | Table,
+    path: str | Path,
     kind: str = "classify",
     text: str | None = None,
     pair: str | None = None,
     label: str | None = None,
     header: Sequence[str] | None = None,
-    needs_label: bool = True,
     max_bad_rows: int | None = 0,
 ) -> ReadResult[Example]:
     """The examples of a file; `kind` is classify, multilabel or regress.
 
     `text`, `pair` and `label` name columns and are guessed when not given; `pair=""` says that there is no second
-    text. `header` names the columns of a .csv or .tsv file that has no header line; it and `max_bad_rows` of a `Table`
-    are its own. Without `needs_label` a label is read only where its column is named, and may be empty.
+    text. `header` names the columns of a .csv or .tsv file that has no header line.
     """
     parse = PARSERS[check_choice("kind", kind, PARSERS)]
-    if not isinstance(source, Table):
-        if not is_table(source):
-            return _read_lines(Path(source), needs_label, (text, pair, label, header), max_bad_rows)
-        source = Table(source, header, max_bad_rows)
+    if not is_table(path):
+        raise DataError(f"{path}: plain lines have no labels; only {', '.join(TABLE_SUFFIXES)} files have columns")
+    errors = RowErrors(str(path), max_bad_rows)
     examples: list[Example] = []
     columns: TableColumns | None = None
-    for line, row in source:
+    for line, row in numbered_rows(Path(path), errors, header=header):
         if columns is None:
-            columns = find_columns(str(source.path), list(row), text, pair, label, needs_label)
+            columns = find_columns(str(path), list(row), text, pair, label, needs_label=True)
         try:
-            examples.append(_example(row, columns, parse, needs_label, f"{source.path}:{line}"))
+            examples.append(_example(row, columns, parse, f"{path}:{line}"))
         except BadValueError as error:
-            source.errors.add(line, str(error))
-    return read_result(examples, source.errors, needs_label, "" if columns is None else columns.description)
+            errors.add(line, str(error))
+    return read_result(examples, errors, description="" if columns is None else columns.description)
 
 
-def _read_lines(
-    path: Path, needs_label: bool, named: Sequence[object], max_bad_rows: int | None
-) -> ReadResult[Example]:
-    tables = f"{', '.join(TABLE_SUFFIXES)} files have columns"
-    if needs_label:
-        raise DataError(f"{path}: plain lines have no labels; only {tables}")
-    if any(named):
-        raise DataError(f"{path}: only {tables}, so none can be named")
-    errors = RowErrors(str(path), max_bad_rows)
-    examples = [Example(text, None, None, f"{path}:{line}") for line, text in numbered_lines(path, errors)]
-    return read_result(examples, errors, needs_some=False)
-
-
-def _example(
-    row: Row, columns: TableColumns, parse: Callable[[Any], Label], needs_label: bool, location: str
-) -> Example:
+def _example(row: Row, columns: TableColumns, parse: Callable[[Any], Label], location: str) -> Example:
     for name in columns.names:
         if name not in row:
             raise BadValueError(missing_column(name, list(row)))
-    for name in filter(None, (columns.text, columns.pair)):
-        if not isinstance(row[name], str):
+        if name != columns.label and not isinstance(row[name], str):
             raise BadValueError(f'"{name}" is {json_type(row[name])}, expected a string')
-    value = None if columns.label is None else row[columns.label]
-    label = parse(value) if needs_label or value not in (None, "") else None
+    label = parse(row[columns.label or ""])
     return Example(row[columns.text], None if columns.pair is None else row[columns.pair], label, location)
 
 
@@ -223,20 +171,17 @@ def _class_label(value: Any) -> str:
 
 def _label_set(value: Any) -> tuple[str, ...]:
     """A list, or text that is a JSON list or has | or commas between its labels; an empty one has no labels."""
-    if isinstance(value, str):
-        value = _parse_list(value.strip())
+    text = value.strip() if isinstance(value, str) else None
+    if text is not None and text.startswith("["):
+        try:
+            value = parse_json(text, "the labels")
+        except FolderError as error:
+            raise BadValueError(str(error)) from None
+    elif text is not None:
+        value = text.split("|" if "|" in text else ",") if text else []
     if not isinstance(value, list):
         raise BadValueError(f"the labels are {json_type(value)}, expected a list")
     return tuple(dict.fromkeys(map(_class_label, value)))
-
-
-def _parse_list(text: str) -> Any:
-    if text.startswith("["):
-        try:
-            return parse_json(text, "the labels")
-        except FolderError as error:
-            raise BadValueError(str(error)) from None
-    return text.split("|" if "|" in text else ",") if text else []
 
 
 def _number(value: Any) -> float:

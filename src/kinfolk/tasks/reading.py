@@ -11,9 +11,9 @@ from typing import Any
 
 from kinfolk.data.choices import read_choices
 from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
-from kinfolk.data.formats import is_table
+from kinfolk.data.formats import is_table, numbered_rows
 from kinfolk.data.squad import read_squad
-from kinfolk.data.tables import LABEL_COLUMNS, read_examples, table_rows
+from kinfolk.data.tables import LABEL_COLUMNS, read_examples
 from kinfolk.data.tagging import SLOT_FILE, read_conll, read_slots
 from kinfolk.errors import InputError, RowErrors, check_choice
 from kinfolk.files import is_folder
@@ -78,7 +78,7 @@ def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> s
 
 def _table_task(path: Path, columns: Columns) -> str:
     later = RowErrors(str(path), sys.maxsize)  # bad rows are told when the file is read
-    rows = [row for _, row in islice(table_rows(path, later, columns.header), LOOKED_AT)]
+    rows = [row for _, row in islice(numbered_rows(path, later, header=columns.header), LOOKED_AT)]
     if path.suffix.lower() == ".jsonl" and rows and {"options", "ending0"} & rows[0].keys():
         return "choose"
     found = (
