@@ -159,4 +159,4 @@ def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], mess
 
 @pytest.mark.parametrize("config", [Seq2SeqConfig, AttentionConfig])
 def test_every_setting_is_saved(config: type[Seq2SeqConfig]) -> None:
-    assert set(config.hf_names) == {item.name for item in dataclasses.fields(config)}
+    assert set(config().to_hf()) == {item.name for item in dataclasses.fields(config)}

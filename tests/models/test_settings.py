@@ -43,7 +43,7 @@ def test_a_setting_left_out_means_what_it_means_to_the_reference(family: Family)
 def test_a_misspelt_setting_is_refused_with_the_nearest_name(family: Family) -> None:
     with pytest.raises(ConfigError, match='has no setting "vocabulary_sise"; did you mean "vocabulary_size"'):
         family.config.make(vocabulary_sise=3)
-    theirs = family.config.hf_names["vocabulary_size"]
+    theirs = family.config.public_names()["vocabulary_size"]
     with pytest.raises(ConfigError, match=f'unknown setting "{theirs}s"; did you mean "{theirs}"'):
         family.config.from_hf({f"{theirs}s": 3}, "here")
 

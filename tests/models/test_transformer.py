@@ -188,7 +188,7 @@ def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], mess
 
 
 def test_every_setting_is_saved_and_unknown_families_are_answered() -> None:
-    assert set(TransformerConfig.hf_names) == {item.name for item in dataclasses.fields(TransformerConfig)}
+    assert set(TransformerConfig().to_hf()) == {item.name for item in dataclasses.fields(TransformerConfig)}
     with pytest.raises(ConfigError, match=r'model type "marain" is not one of .*did you mean "marian"'):
         family_of("marain")
     assert preset_of("transformer-small")[0].title == "Transformer"

@@ -60,10 +60,15 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     names = {modern(name): name for name in tensors.names()}
     if len(names) != len(list(tensors.names())):
         raise WeightsError(f"{tensors.location}: a norm's weight stands there under its old and its new name")
-    model = _build(family, config, architecture, hf_config, tensors, names)
+    tied = hf_config.get("tie_word_embeddings")
+    if not (tied is None or isinstance(tied, bool)):
+        raise ConfigError(f"{location}: tie_word_embeddings={str(tied)[:60]} is neither true nor false")
+    model = _build(family, config, _heads_of(family, architecture, names), tied is not False, tensors, names)
     _fill(model, tensors, names)
-    if _tied(hf_config):
-        _share_table(model)
+    head = model.vocabulary_head
+    if tied is not False and "masked_lm" in model.heads and head is not None and head.table is not None:
+        # A table that only repeats the embedding goes; one that differs is what the scores were made with, and stays.
+        head.table = None if head.table.weight.equal(model.body.token_embedding.weight) else head.table
     probe = read_probe(folder, config)
     if probe is not None:
         if model.heads:
@@ -74,20 +79,6 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> Checkpoint:
     path = inside(folder, GENERATION)
     generation = read_object(path) if family.generation_config is not None and path.exists() else {}
     return Checkpoint(model.eval(), hf_config, generation)
-
-
-def _tied(hf_config: dict[str, Any]) -> bool:
-    tied = hf_config.get("tie_word_embeddings")
-    if not (tied is None or isinstance(tied, bool)):
-        raise ConfigError(f"config.json: tie_word_embeddings={str(tied)[:60]} is neither true nor false")
-    return tied is not False
-
-
-def _share_table(model: Model) -> None:
-    """A table that only repeats the embedding goes; one that differs is what the scores were made with, and stays."""
-    head = model.vocabulary_head
-    if head is not None and head.table is not None and "masked_lm" in model.heads:
-        head.table = None if head.table.weight.equal(model.body.token_embedding.weight) else head.table
 
 
 def _architecture(hf_config: dict[str, Any], family: Family, location: str) -> str | None:
@@ -103,16 +94,11 @@ def _architecture(hf_config: dict[str, Any], family: Family, location: str) -> s
 
 
 def _build(
-    family: Family,
-    config: Any,
-    architecture: str | None,
-    hf_config: dict[str, Any],
-    tensors: TensorSource,
-    names: dict[str, str],
+    family: Family, config: Any, heads_present: list[str], tied: bool, tensors: TensorSource, names: dict[str, str]
 ) -> Model:
     """An empty model with just the heads that the file carries."""
     heads: dict[str, int] = {}
-    for name in _heads_of(family, architecture, names):
+    for name in heads_present:
         head = family.heads[name]
         weight = f"{head.keys['output']}.weight" if "output" in head.keys else None
         shape = tensors.shape(names[weight]) if weight in names else (0,)
@@ -121,8 +107,8 @@ def _build(
     with torch.device("meta"):
         model = Model(family, config, heads, pooler)
         if "masked_lm" in heads:
-            own = f"{family.heads['masked_lm'].keys['table']}.weight" in names
-            if own or not _tied(hf_config):
+            has_table = f"{family.heads['masked_lm'].keys['table']}.weight" in names
+            if has_table or not tied:
                 model.heads["masked_lm"].untie()  # type: ignore[operator]
     for name, built in model.heads.items():
         if built.reads == "pooled" and not pooler:
@@ -130,24 +116,22 @@ def _build(
     return model
 
 
-def _has_head(head: Head, names: dict[str, str]) -> bool:
-    """Are all of a head's modules in the file? Its own table may be missing, and a duplicate may stand in."""
-    stand_ins = {part: theirs for theirs, part in head.duplicates.items()}
-    needed = [(key, stand_ins.get(part, key)) for part, key in head.keys.items() if part != "table"]
-    return all(any(name in keys or name.startswith(f"{keys[0]}.") for name in names) for keys in needed)
-
-
 def _heads_of(family: Family, architecture: str | None, names: dict[str, str]) -> list[str]:
     """The heads that a file carries. Some share their tensors' names: then the architecture tells which one it is,
     without one it is the text classifier, and of two heads of one architecture the one that explains more tensors."""
     if family.base_architecture is None:
         return list(family.default_heads)
-    present = [name for name, head in family.heads.items() if _has_head(head, names)]
+
+    def is_present(head: Head) -> bool:  # its own table may be missing, and a duplicate may stand in
+        stand_ins = {part: theirs for theirs, part in head.duplicates.items()}
+        needed = [(key, stand_ins.get(part, key)) for part, key in head.keys.items() if part != "table"]
+        return all(any(name in keys or name.startswith(f"{keys[0]}.") for name in names) for keys in needed)
 
     def fit(name: str) -> tuple[bool, bool, int]:
         head = family.heads[name]
         return head.architecture == architecture, name == "classify", len(head.keys)
 
+    present = [name for name, head in family.heads.items() if is_present(head)]
     rivals = {name: [other for other in present if _clash(family, name, other)] for name in present}
     return [name for name in present if name == max(rivals[name], key=fit)]
 
@@ -167,45 +151,26 @@ def _fill(model: Model, tensors: TensorSource, names: dict[str, str]) -> None:
     """Check every name and shape, then read the weights into the model."""
     family, config = model.family, model.config
     prefix, repeats = _prefix(family, names), family.repeats(config)
-    located = sources(family, config, model.state_dict(), prefix) | _stored_twice(model, names)
+    located = sources(family, config, model.state_dict(), prefix)
     explained = {f"{prefix}{name}" for name in family.ignored} | {*repeats, *family.sinusoids}
-    for name in model.heads:  # what a duplicate stands in for
+    for name in model.heads:
         head = family.heads[name]
-        explained |= {str(head.keys[part]) for part in head.duplicates.values()}
-    fill(model, family.title, _present(located, repeats, names), explained, tensors, names)
-    _check_repeats(repeats, tensors, names)
-    _check_sinusoids(model, tensors, names)
-
-
-def _stored_twice(model: Model, names: dict[str, str]) -> dict[str, Source]:
-    """Where a tensor stands there twice, the duplicate is the one that the reference library computes with."""
-    return {
-        f"heads.{name}.{part}": Source((theirs,))
-        for name in model.heads
-        for theirs, part in model.family.heads[name].duplicates.items()
-        if theirs in names
+        for theirs, part in head.duplicates.items():  # the reference library computes with the duplicate
+            explained.add(str(head.keys[part]))
+            if theirs in names:
+                located[f"heads.{name}.{part}"] = Source((theirs,))
+    # A repeat stands in for a tensor that the file holds only under that name.
+    stand_ins = {theirs: repeat for repeat, theirs in repeats.items() if repeat in names and theirs not in names}
+    located = {
+        name: Source((stand_ins[source.names[0]],)) if source.names[0] in stand_ins else source
+        for name, source in located.items()
     }
-
-
-def _present(located: Mapping[str, Source], repeats: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Source]:
-    """A repeat stands in for a tensor that the file holds only under that name."""
-    stand_ins = {theirs: repeat for repeat, theirs in repeats.items() if repeat in names}
-
-    def present(source: Source) -> Source:
-        theirs = source.names[0]
-        return Source((stand_ins[theirs],)) if theirs not in names and theirs in stand_ins else source
-
-    return {name: present(source) for name, source in located.items()}
-
-
-def _check_repeats(repeats: Mapping[str, str], tensors: TensorSource, names: Mapping[str, str]) -> None:
-    groups: dict[str, list[str]] = {}
+    fill(model, family.title, located, explained, tensors, names)
     for repeat, theirs in repeats.items():
-        groups.setdefault(theirs, [theirs] if theirs in names else []).extend([repeat] if repeat in names else [])
-    for first, *others in groups.values():
-        for other in others:
-            if not tensors.read(other).equal(tensors.read(first)):
-                raise WeightsError(f"{tensors.location}: {other} differs from {first}; config.json says they are one")
+        first = stand_ins.get(theirs, theirs)
+        if repeat in names and repeat != first and not tensors.read(repeat).equal(tensors.read(first)):
+            raise WeightsError(f"{tensors.location}: {repeat} differs from {first}; config.json says they are one")
+    _check_sinusoids(model, tensors, names)
 
 
 def _check_sinusoids(model: Model, tensors: TensorSource, names: Mapping[str, str]) -> None:

@@ -48,17 +48,15 @@ LONGEST = 20  # phonemes that the package writes for a word
 
 KEYS = {  # ours: theirs
     "body.source_table.weight": "enc_emb",
-    "body.encoder.cells.0.weight_ih_l0": "enc_w_ih",
-    "body.encoder.cells.0.weight_hh_l0": "enc_w_hh",
-    "body.encoder.cells.0.bias_ih_l0": "enc_b_ih",
-    "body.encoder.cells.0.bias_hh_l0": "enc_b_hh",
     "body.decoder.table.weight": "dec_emb",
-    "body.decoder.stack.cells.0.weight_ih_l0": "dec_w_ih",
-    "body.decoder.stack.cells.0.weight_hh_l0": "dec_w_hh",
-    "body.decoder.stack.cells.0.bias_ih_l0": "dec_b_ih",
-    "body.decoder.stack.cells.0.bias_hh_l0": "dec_b_hh",
     "heads.next_token.table.weight": "fc_w",
     "heads.next_token.bias": "fc_b",
+    **{
+        f"body.{stack}.cells.0.{ours}_{part}_l0": f"{side}_{theirs}_{part}"
+        for stack, side in (("encoder", "enc"), ("decoder.stack", "dec"))
+        for ours, theirs in (("weight", "w"), ("bias", "b"))
+        for part in ("ih", "hh")
+    },
 }
 
 
@@ -125,8 +123,7 @@ def _tensor(archive: zipfile.ZipFile, name: str, path: Path) -> torch.Tensor:
 def g2p_tokenizer() -> PairTokenizer:
     """Words letter by letter, in lower case and without accents; phonemes with blanks between them."""
     plain = {"type": "Sequence", "normalizers": [{"type": "NFD"}, {"type": "StripAccents"}, {"type": "Lowercase"}]}
-    letters = {token: index for index, token in enumerate(LETTERS)}
-    phonemes = {token: index for index, token in enumerate(PHONEMES)}
+    letters, phonemes = ({token: index for index, token in enumerate(tokens)} for tokens in (LETTERS, PHONEMES))
     words = {"type": "WordLevel", "vocab": phonemes, "unk_token": "<unk>"}
     return PairTokenizer(
         _tokenizer(letters, {"normalizer": plain, "model": bpe_model(letters, [], "<unk>")}),

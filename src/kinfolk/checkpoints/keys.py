@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from kinfolk.checkpoints.weights import TensorSource
 from kinfolk.errors import WeightsError, shorten_list
-from kinfolk.models.family import Family, Keys, Row, Transposed
+from kinfolk.models.family import Family, Joined, Keys, Row, Transposed
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,10 @@ def translate(name: str, keys: Keys) -> Source:
         match = re.match(re.escape(pattern).replace(r"\{\}", r"(\d+)") + r"(?=\.|$)", name)
         if match:
             theirs, rest = keys[pattern], name[match.end() :]
-            targets = (theirs,) if isinstance(theirs, str) else theirs.names
+            if isinstance(theirs, Joined):
+                targets = theirs.names
+            else:
+                targets = (theirs if isinstance(theirs, str) else theirs.name,)
             names = tuple(target.format(*match.groups()) + rest for target in targets)
             return Source(names, isinstance(theirs, Row), isinstance(theirs, Transposed))
     assert "" in keys, f"the table has no entry for our own tensor {name}"

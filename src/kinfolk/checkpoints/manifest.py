@@ -31,7 +31,9 @@ READ_NAMES = {"vocab.txt", "merges.txt"}
 
 def write_manifest(folder: Path) -> None:
     """Describe the folder as it is now; call it when everything else is written."""
-    files = {name: _measure(inside(folder, name)) for name in sorted(_file_names(folder)) if name not in (NAME, CARD)}
+    names = [name for name in sorted(_file_names(folder)) if name not in (NAME, CARD)]
+    paths = {name: require_file(inside(folder, name)) for name in names}
+    files = {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in paths.items()}
     content = {"format": FORMAT, "kinfolk": __version__, "files": files, "sha256": ""}
     content["sha256"] = _text_hash(_text(content))
     write_bytes(folder / NAME, _text(content).encode())
@@ -46,7 +48,14 @@ def check_manifest(folder: Path) -> bool:
         files = _listed(path)
         for name, expected in files.items():
             _check_file(inside(folder, name), expected)
-        _check_additions(folder, files)
+        # Refuse an unlisted file that kinfolk might read, in the folders that hold listed files.
+        for parent in sorted({(folder / name).parent for name in files} | {folder}):
+            for path in sorted(parent.iterdir()):
+                name = path.relative_to(folder).as_posix()
+                if name in files or name == NAME or path.name.startswith(".") or path.is_dir():
+                    continue
+                if path.suffix in READ_SUFFIXES or path.name in READ_NAMES:
+                    raise FolderError(f"{path}: added after {NAME} was written, and kinfolk could read it; remove it")
     return True
 
 
@@ -61,11 +70,6 @@ def _file_names(folder: Path) -> Iterator[str]:
 
 def _refuse(error: OSError) -> None:
     raise FolderError(f"{error.filename}: cannot be read ({error.strerror})")
-
-
-def _measure(path: Path) -> dict[str, Any]:
-    digest = sha256(path)
-    return {"bytes": path.stat().st_size, "sha256": digest}
 
 
 def _text(content: dict[str, Any]) -> str:
@@ -106,14 +110,3 @@ def _check_file(path: Path, expected: dict[str, Any]) -> None:
         raise FolderError(f"{path}: of another size: {size:,} bytes, {NAME} says {expected['bytes']:,}; {advice}")
     if sha256(path) != expected["sha256"]:
         raise FolderError(f"{path}: of another content than {NAME} says (same size, other sha256); {advice}")
-
-
-def _check_additions(folder: Path, files: dict[str, dict[str, Any]]) -> None:
-    """Refuse an unlisted file that kinfolk might read, in the folders that hold listed files."""
-    for parent in sorted({(folder / name).parent for name in files} | {folder}):
-        for path in sorted(parent.iterdir()):
-            name = path.relative_to(folder).as_posix()
-            if name in files or name == NAME or path.name.startswith(".") or path.is_dir():
-                continue
-            if path.suffix in READ_SUFFIXES or path.name in READ_NAMES:
-                raise FolderError(f"{path}: added after {NAME} was written, and kinfolk could read it; remove it")

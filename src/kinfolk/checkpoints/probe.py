@@ -23,7 +23,6 @@ from kinfolk.nn.recurrent import stored_names
 
 SETTINGS, WEIGHTS = "head.json", "head.safetensors"
 FORMAT = 1
-HEADS = ("classify", "tag", "tag_crf")
 
 
 def split_probe(model: Model) -> tuple[Model, tuple[str, ProbeHead] | None]:
@@ -54,11 +53,17 @@ def read_probe(folder: Path, config: Any) -> tuple[str, ProbeHead] | None:
     name = settings.pop("head", None)
     try:
         probe_config = _settings(settings, config)
-        if name != _head_of(probe_config):
+        token_head = "tag_crf" if probe_config.crf else "tag"
+        if name != ("classify" if probe_config.pool is not None else token_head):
             raise ConfigError(f"head={str(name)[:60]!r} is not what pool and crf make of it")
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    return str(name), _filled(probe_config, SafetensorsFile(inside(folder, WEIGHTS)))
+    tensors = SafetensorsFile(inside(folder, WEIGHTS))
+    with torch.device("meta"):
+        probe = ProbeHead(probe_config)
+    located = {ours: Source((stored,)) for ours, stored in _stored_names(probe).items()}
+    fill(probe, SETTINGS, located, set(), tensors, {stored: stored for stored in tensors.names()})
+    return str(name), probe.eval()
 
 
 def _settings(settings: dict[str, Any], config: Any) -> ProbeConfig:
@@ -77,20 +82,6 @@ def _settings(settings: dict[str, Any], config: Any) -> ProbeConfig:
             f"{config.width}"
         )
     return probe
-
-
-def _head_of(config: ProbeConfig) -> str:
-    if config.pool is not None:
-        return "classify"
-    return "tag_crf" if config.crf else "tag"
-
-
-def _filled(config: ProbeConfig, tensors: SafetensorsFile) -> ProbeHead:
-    with torch.device("meta"):
-        probe = ProbeHead(config)
-    located = {name: Source((stored,)) for name, stored in _stored_names(probe).items()}
-    fill(probe, SETTINGS, located, set(), tensors, {name: name for name in tensors.names()})
-    return probe.eval()
 
 
 def _stored_names(probe: ProbeHead) -> dict[str, str]:

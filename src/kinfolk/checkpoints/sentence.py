@@ -52,7 +52,11 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
     if max_length is not None and (type(max_length) is not int or max_length < 3):
         raise ConfigError(f"{folder}/sentence_bert_config.json: max_seq_length={str(max_length)[:60]} makes no sense")
     saved = _optional_object(folder, CONFIG_FILE)
-    prompt = _prompt(saved, folder)
+    prompt, prompts, default = "", saved.get("prompts"), saved.get("default_prompt_name")
+    if default is not None:
+        if not isinstance(prompts, dict) or not isinstance(default, str) or not isinstance(prompts.get(default), str):
+            raise ConfigError(f"{folder}/{CONFIG_FILE}: no prompt is called {str(default)[:60]!r}")
+        prompt = prompts[default]
     pool = _read_pool(folder, str(steps[1].get("path", "")), prompt)
     return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt, saved)
 
@@ -62,24 +66,15 @@ def _read_pool(folder: Path, name: str, prompt: str) -> str:
     settings = read_object(path)
     if prompt and settings.get("include_prompt") is False:
         raise ConfigError(f"{path}: leaving the prompt out of the pooling (include_prompt) is not supported")
-    if isinstance(settings.get("pooling_mode"), str):  # the newer layout names the mode
-        chosen = [settings["pooling_mode"]]
-        if chosen[0] in PUBLIC_POOLS:
-            return PUBLIC_POOLS[chosen[0]]
-    else:
-        chosen = [mode for mode, value in settings.items() if mode.startswith("pooling_mode_") and value is True]
-        if len(chosen) == 1 and chosen[0] in POOLS:
-            return POOLS[chosen[0]]
+    known, chosen = PUBLIC_POOLS, [settings.get("pooling_mode")]  # the newer layout names the mode
+    if not isinstance(chosen[0], str):
+        known, chosen = (
+            POOLS,
+            [mode for mode, on in settings.items() if mode.startswith("pooling_mode_") and on is True],
+        )
+    if len(chosen) == 1 and chosen[0] in known:
+        return known[chosen[0]]
     raise ConfigError(f"{path}: pooling by {', '.join(map(str, chosen))[:200] or 'nothing'} is not supported")
-
-
-def _prompt(settings: Mapping[str, Any], folder: Path) -> str:
-    prompts, default = settings.get("prompts"), settings.get("default_prompt_name")
-    if default is None:
-        return ""
-    if not isinstance(prompts, dict) or not isinstance(default, str) or not isinstance(prompts.get(default), str):
-        raise ConfigError(f"{folder}/{CONFIG_FILE}: no prompt is called {str(default)[:60]!r}")
-    return str(prompts[default])
 
 
 def _optional_object(folder: Path, name: str) -> dict[str, Any]:
@@ -100,8 +95,6 @@ def write_recipe(folder: Path, recipe: SentenceRecipe, width: int) -> None:
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
     limits = {"max_seq_length": recipe.max_length, "do_lower_case": recipe.lowercase}
     write_json(folder / "sentence_bert_config.json", limits)
-    if recipe.told:
-        write_json(folder / CONFIG_FILE, dict(recipe.told))
-    elif recipe.prompt:
-        prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"}
-        write_json(folder / CONFIG_FILE, prompts)
+    prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"} if recipe.prompt else {}
+    if recipe.told or prompts:
+        write_json(folder / CONFIG_FILE, dict(recipe.told) or prompts)

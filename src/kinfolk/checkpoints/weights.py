@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,7 +26,6 @@ from torch import Tensor
 from kinfolk.errors import FolderError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import atomic_write, inside, parse_json, read_object, reading, require_file, write_json
 
-FORMAT: Mapping[str, str] = MappingProxyType({"format": "pt"})  # what other readers expect to find
 METADATA = "__metadata__"
 MAX_HEADER = 100_000_000  # bytes, the limit of the safetensors library itself
 MAX_DIMENSIONS = 64  # torch promises no more than this for its operations
@@ -46,76 +44,58 @@ DTYPES = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-class TensorSource(Protocol):
-    """Named tensors on the CPU, whatever they are stored in; `location` is for messages."""
+class TensorSource:
+    """Named tensors on the CPU, in an order that is good to read in; here those that are in memory already."""
 
-    location: str
+    def __init__(self, entries: Mapping[str, Any], location: str):
+        """`entries` is what is known of each tensor, `location` is for messages."""
+        self.location, self._entries = location, entries
 
     def names(self) -> Iterable[str]:
-        """All names, in an order that is good to read in."""
+        return self._entries.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a tensor, known without reading it."""
-
-    def read(self, name: str) -> Tensor:
-        """The tensor as stored; it may share memory with the source, so copy what you will change or keep."""
-
-
-class LoadedTensors:
-    """Tensors that are in memory already."""
-
-    def __init__(self, tensors: Mapping[str, Tensor], location: str):
-        self.location, self._tensors = location, tensors
-
-    def names(self) -> Iterable[str]:
-        return self._tensors.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.read(name).shape)
 
     def read(self, name: str) -> Tensor:
-        return self._tensors[require_name(name, self._tensors, self.location)]
+        """The tensor as stored; it may share memory with the source, so copy what you will change or keep."""
+        return self._entry(name)  # type: ignore[no-any-return]
+
+    def _entry(self, name: str) -> Any:
+        if name not in self._entries:
+            raise WeightsError(f"{self.location}: no tensor {name!r}{did_you_mean(name, self._entries)}")
+        return self._entries[name]
 
 
-class SafetensorsFile:
+class SafetensorsFile(TensorSource):
     """One `.safetensors` file, its header checked before any tensor exists; mapped as long as this object lives."""
 
     def __init__(self, path: Path):
-        self.location = str(path)
         require_file(path, "weights file")
         with reading(path), path.open("rb") as stream:
-            shapes = _header_shapes(stream, self.location)
-        with _library_errors(self.location):
+            shapes = _header_shapes(stream, str(path))
+        with _library_errors(str(path)):
             file: Any = safe_open(path, framework="pt")
-            self._shapes = {name: shapes[name] for name in file.offset_keys()}
+            super().__init__({name: shapes[name] for name in file.offset_keys()}, str(path))
         self._file = file
 
-    def names(self) -> Iterable[str]:
-        return self._shapes.keys()
-
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._shapes[require_name(name, self._shapes, self.location)]
+        return self._entry(name)  # type: ignore[no-any-return]
 
     def read(self, name: str) -> Tensor:
-        require_name(name, self._shapes, self.location)
+        self._entry(name)
         with _library_errors(self.location):
             tensor: Tensor = self._file.get_tensor(name)
         # A byte that is neither 0 nor 1 would be undefined behaviour as a bool.
         return tensor.view(torch.uint8).ne(0) if tensor.dtype is torch.bool else tensor
 
 
-def tensors_from_bytes(content: bytes, location: str) -> LoadedTensors:
+def tensors_from_bytes(content: bytes, location: str) -> TensorSource:
     """The tensors of a whole safetensors file in memory."""
     _header_shapes(io.BytesIO(content), location)
     with _library_errors(location):
-        return LoadedTensors(load_bytes(content), location)
-
-
-def require_name(name: str, known: Iterable[str], location: str) -> str:
-    """The name, if there is such a tensor."""
-    if name not in known:
-        raise WeightsError(f"{location}: no tensor {name!r}{did_you_mean(name, known)}")
-    return name
+        return TensorSource(load_bytes(content), location)
 
 
 @contextmanager
@@ -148,19 +128,15 @@ def _header_shapes(stream: BinaryIO, location: str) -> dict[str, tuple[int, ...]
             raise WeightsError(f"{location}: tensor {name[:80]!r}: expected dtype, shape and data_offsets")
         if not isinstance(fields["dtype"], str) or fields["dtype"] not in DTYPES:
             raise WeightsError(f"{location}: tensor {name[:80]!r}: unknown dtype {str(fields['dtype'])[:80]!r}")
-        if not _is_shape(fields["shape"]):
-            raise WeightsError(f"{location}: tensor {name[:80]!r}: not a shape: {str(fields['shape'])[:80]}")
+        shape = fields["shape"]
+        valid = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS
+        valid = valid and all(type(size) is int and size >= 0 for size in shape)
+        if not valid or math.prod(filter(None, shape)) >= 2**63:  # torch multiplies sizes even beside a zero
+            raise WeightsError(f"{location}: tensor {name[:80]!r}: not a shape: {str(shape)[:80]}")
     return {name: tuple(fields["shape"]) for name, fields in header.items()}
 
 
-def _is_shape(shape: object) -> bool:
-    """At most 64 sizes whose product fits 63 bits; torch multiplies sizes even beside a zero."""
-    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
-        return False
-    return all(type(size) is int and size >= 0 for size in shape) and math.prod(filter(None, shape)) < 2**63
-
-
-def open_pickle(path: Path, allow_pickle: bool = False) -> LoadedTensors:
+def _open_pickle(path: Path, allow_pickle: bool) -> TensorSource:
     """The tensors of one `.bin` or `.pt` file that holds a plain state dict.
 
     A pickle is a program. `torch.load(weights_only=True)` runs it on a machine that can build tensors and nothing else,
@@ -179,9 +155,11 @@ def open_pickle(path: Path, allow_pickle: bool = False) -> LoadedTensors:
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             kind = type(tensor).__name__
             raise WeightsError(f"{path}: expected a dictionary of tensors, found a {kind} under {str(name)[:80]!r}")
-        if not _is_plain(tensor):
+        plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+        # A stride of zero could turn four bytes into a petabyte.
+        if not plain or tensor_bytes(tensor) > tensor.untyped_storage().nbytes():
             raise WeightsError(f"{path}: tensor {name[:80]!r} is not a plain tensor of numbers on the CPU")
-    return LoadedTensors({name: tensor.detach() for name, tensor in state.items()}, str(path))
+    return TensorSource({name: tensor.detach() for name, tensor in state.items()}, str(path))
 
 
 def _unpickle(path: Path) -> Any:
@@ -201,54 +179,38 @@ def _unpickle(path: Path) -> Any:
         raise WeightsError(f"{path}: {reason}") from None
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    """Dense, real memory, and no larger than it: a stride of zero could turn four bytes into a petabyte."""
-    if tensor.layout is not torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
-        return False
-    return tensor_bytes(tensor) <= tensor.untyped_storage().nbytes()
-
-
-class ShardedTensors:
+class ShardedTensors(TensorSource):
     """The tensors of all files that an index names, {"weight_map": {tensor: file}}: Hugging Face's large models.
 
     Index and files must agree both ways: a tensor that only one of the two knows is named.
     """
 
     def __init__(self, index: Path, open_shard: Callable[[Path], TensorSource] = SafetensorsFile):
-        self.location = str(index)
         weight_map = read_object(index).get("weight_map")
-        if (
-            not isinstance(weight_map, dict)
-            or not weight_map
-            or not all(isinstance(f, str) for f in weight_map.values())
-        ):
+        valid = isinstance(weight_map, dict) and all(isinstance(file, str) for file in weight_map.values())
+        if not valid or not weight_map:
             raise WeightsError(f'{index}: "weight_map" must be an object that gives each tensor the name of its file')
-        self._shards: dict[str, TensorSource] = {}
+        shards: dict[str, TensorSource] = {}
         for file in dict.fromkeys(weight_map.values()):
             shard = open_shard(inside(index.parent, file))
             listed, present = {name for name, other in weight_map.items() if other == file}, set(shard.names())
-            for names, fault in (
-                (listed - present, "does not hold"),
-                (present - listed, "holds, but the index does not place there,"),
-            ):
-                if names:
-                    listing = shorten_list(repr(name[:80]) for name in sorted(names))
-                    raise WeightsError(f"{index}: {file[:80]!r} {fault} {listing}")
-            self._shards |= dict.fromkeys(shard.names(), shard)
-
-    def names(self) -> Iterable[str]:
-        return self._shards.keys()
+            if listed != present:
+                fault = "does not hold" if listed - present else "holds, but the index does not place there,"
+                names = sorted(listed - present or present - listed)
+                raise WeightsError(f"{index}: {file[:80]!r} {fault} {shorten_list(repr(name[:80]) for name in names)}")
+            shards |= dict.fromkeys(shard.names(), shard)
+        super().__init__(shards, str(index))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._shards[require_name(name, self._shards, self.location)].shape(name)
+        return self._entry(name).shape(name)  # type: ignore[no-any-return]
 
     def read(self, name: str) -> Tensor:
-        return self._shards[require_name(name, self._shards, self.location)].read(name)
+        return self._entry(name).read(name)  # type: ignore[no-any-return]
 
 
 def open_tensors(folder: Path, allow_pickle: bool = False) -> TensorSource:
     """The weights of a folder, checked as far as possible without reading them."""
-    pickle = partial(open_pickle, allow_pickle=allow_pickle)
+    pickle = partial(_open_pickle, allow_pickle=allow_pickle)
     openers: dict[str, Callable[[Path], TensorSource]] = {
         WHOLE: SafetensorsFile,
         INDEX: ShardedTensors,
@@ -270,20 +232,20 @@ def tensor_bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.dtype.itemsize
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = FORMAT) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Replace `path` by a safetensors file of these tensors; the same tensors always give the same bytes.
 
     One tensor at a time is brought to the CPU and made contiguous. Tensors that share memory are written once each.
     """
-    header, order = _header(tensors, metadata, str(path))
+    header, order = _header(tensors, str(path))
     with atomic_write(path, len(header) + sum(map(tensor_bytes, tensors.values()))) as stream:
         _write(stream, header, tensors, order)
 
 
-def tensors_to_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] = FORMAT) -> bytes:
+def tensors_to_bytes(tensors: Mapping[str, Tensor]) -> bytes:
     """The same bytes that `write_tensors` writes."""
     stream = io.BytesIO()
-    header, order = _header(tensors, metadata, "tensors in memory")
+    header, order = _header(tensors, "tensors in memory")
     _write(stream, header, tensors, order)
     return stream.getvalue()
 
@@ -295,19 +257,19 @@ def _write(stream: BinaryIO, header: bytes, tensors: Mapping[str, Tensor], order
         stream.write(flat.view(torch.uint8).numpy().data)
 
 
-def _header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str], location: str) -> tuple[bytes, list[str]]:
+def _header(tensors: Mapping[str, Tensor], location: str) -> tuple[bytes, list[str]]:
     """The bytes before the data, and the order of the data: the widest numbers first, so that each is aligned."""
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPE_NAMES or tensor.layout is not torch.strided or tensor.is_meta or name == METADATA:
             kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
             raise WeightsError(f"{location}: tensor {name!r} ({kind}) cannot be written as safetensors")
     order = sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
-    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {METADATA: {"format": "pt"}}  # what other readers expect to find
     begin = 0
     for name in order:
         tensor, end = tensors[name], begin + tensor_bytes(tensors[name])
-        shape = list(tensor.shape)
-        header[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": shape, "data_offsets": [begin, end]}
+        dtype, shape = DTYPE_NAMES[tensor.dtype], list(tensor.shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
@@ -322,23 +284,21 @@ def write_sharded(folder: Path, tensors: Mapping[str, Tensor], max_bytes: int = 
     """
     if any((folder / name).exists() for name in (WHOLE, INDEX)):
         raise FolderError(f"{folder} already holds weights; write into a new folder")
-    groups: list[list[str]] = [[]]
+    shards: list[dict[str, Tensor]] = [{}]
     filled = 0
     for name, tensor in tensors.items():
         size = tensor_bytes(tensor)
-        if groups[-1] and filled + size > max_bytes:
-            groups.append([])
+        if shards[-1] and filled + size > max_bytes:
+            shards.append({})
             filled = 0
-        groups[-1].append(name)
+        shards[-1][name] = tensor
         filled += size
-    if len(groups) == 1:
+    if len(shards) == 1:
         return write_tensors(folder / WHOLE, tensors)
     weight_map: dict[str, str] = {}
-    for ordinal, names in enumerate(groups, start=1):
-        file = SHARD.format(ordinal, len(groups))
-        write_tensors(folder / file, {name: tensors[name] for name in names})
-        weight_map |= dict.fromkeys(names, file)
-    total = sum(map(tensor_bytes, tensors.values()))
-    return write_json(
-        folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-    )
+    for ordinal, shard in enumerate(shards, start=1):
+        file = SHARD.format(ordinal, len(shards))
+        write_tensors(folder / file, shard)
+        weight_map |= dict.fromkeys(shard, file)
+    metadata = {"total_size": sum(map(tensor_bytes, tensors.values()))}
+    return write_json(folder / INDEX, {"metadata": metadata, "weight_map": dict(sorted(weight_map.items()))})

@@ -29,7 +29,6 @@ class AttentionConfig(Seq2SeqConfig):
     score_width: int = 0
 
     choices: ClassVar = Seq2SeqConfig.choices | {"score": tuple(SCORES)}
-    hf_names: ClassVar[dict[str, str]] = Seq2SeqConfig.hf_names | {"score": "score", "score_width": "score_width"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +60,7 @@ FAMILY = replace(
     paper="Luong et al. 2015",
     config=AttentionConfig,
     body=AttentionSeq2Seq,
-    heads=seq2seq.heads("AttentionSeq2Seq"),
+    heads={"next_token": replace(seq2seq.NEXT_TOKEN, architecture="AttentionSeq2Seq")},
     presets={
         "attention-small": Preset(AttentionConfig(vocabulary_size=8_000), ""),
         "attention-base": Preset(LUONG, ""),

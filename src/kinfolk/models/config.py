@@ -41,12 +41,17 @@ class Config:
     dropout: float = 0.1
     pad_id: int = 0
 
-    hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one
+    hf_names: ClassVar[dict[str, str]] = {}  # our field: the public one; empty: all fields keep their names
     hf_required: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
     hf_values: ClassVar[dict[str, dict[str, str]]] = {"activation": HF_ACTIVATIONS}  # field: public values and ours
     hf_defaults: ClassVar[dict[str, Any]] = {}  # what a public file means by leaving a setting out, where not ours
     sizes: ClassVar[tuple[str, ...]] = ("vocabulary_size", "width", "positions")  # fields that are at least 1
     choices: ClassVar[dict[str, Sequence[str]]] = {}  # fields with a list of values
+
+    @classmethod
+    def public_names(cls) -> dict[str, str]:
+        """Fields and what config.json calls them."""
+        return cls.hf_names or {field.name: field.name for field in dataclasses.fields(cls)}
 
     @property
     def first_position(self) -> int:
@@ -90,8 +95,15 @@ class Config:
             if name in hf_config and hf_config[name] not in (value, None):
                 actual = str(hf_config[name])[:60]
                 raise ConfigError(f"{location}: {name}={actual!r} is not supported here (only {value!r} is)")
-        ours = {theirs: name for name, theirs in cls.hf_names.items()}
-        _refuse_misspelled(hf_config, list(ours), location)
+        public = cls.public_names()
+        ours = {theirs: name for name, theirs in public.items()}
+        if len(hf_config) > MAX_SETTINGS:
+            raise ConfigError(f"{location}: {len(hf_config):,} settings are more than a config has")
+        absent = [name for name in ours if name not in hf_config]
+        for name in hf_config:
+            close = [] if name in ours else difflib.get_close_matches(name, absent, 1, cutoff=0.9)
+            if close:
+                raise ConfigError(f'{location}: unknown setting "{name[:60]}"; did you mean "{close[0]}"?')
         present = {ours[name]: value for name, value in hf_config.items() if name in ours and value is not None}
         settings = cls.hf_defaults | present
         for name in cls.hf_values.keys() & present.keys():
@@ -101,18 +113,19 @@ class Config:
         types = {field.name: field.type for field in dataclasses.fields(cls)}
         try:
             for name, value in present.items():
-                _check_type(cls.hf_names[name], types[name], value)  # as the file calls it
+                _check_type(public[name], types[name], value)  # as the file calls it
             return cls(**settings)
         except ConfigError as error:
             raise ConfigError(f"{location}: {error}") from None
 
     def to_hf(self) -> dict[str, Any]:
         """The settings under their public names, as config.json wants them."""
-        settings = {theirs: getattr(self, name) for name, theirs in self.hf_names.items()}
-        for name in self.hf_values.keys() & self.hf_names.keys():
+        names = self.public_names()
+        settings = {theirs: getattr(self, name) for name, theirs in names.items()}
+        for name in self.hf_values.keys() & names.keys():
             public = {ours: theirs for theirs, ours in reversed(self.hf_values[name].items())}
-            settings[self.hf_names[name]] = public[getattr(self, name)]
-        return settings | dict(self.hf_required)
+            settings[names[name]] = public[getattr(self, name)]
+        return settings | self.hf_required
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -176,13 +189,3 @@ def _check_type(name: str, kind: Any, value: Any) -> None:
             raise ConfigError(f"{name}={str(value)[:60]} is neither true nor false")
     elif kind == "str" and not isinstance(value, str):
         raise ConfigError(f"{name}={str(value)[:60]} is not a string")
-
-
-def _refuse_misspelled(hf_config: Mapping[str, Any], known: list[str], location: str) -> None:
-    if len(hf_config) > MAX_SETTINGS:
-        raise ConfigError(f"{location}: {len(hf_config):,} settings are more than a config has")
-    absent = [name for name in known if name not in hf_config]
-    for name in hf_config:
-        close = [] if name in known else difflib.get_close_matches(name, absent, 1, cutoff=0.9)
-        if close:
-            raise ConfigError(f'{location}: unknown setting "{name[:60]}"; did you mean "{close[0]}"?')

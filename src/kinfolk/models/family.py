@@ -42,20 +42,12 @@ class Row:
 
     name: str
 
-    @property
-    def names(self) -> tuple[str]:
-        return (self.name,)
-
 
 @dataclass(frozen=True)
 class Transposed:
     """Matrices of theirs are ours transposed, (inputs, outputs): GPT-2's Conv1D."""
 
     name: str
-
-    @property
-    def names(self) -> tuple[str]:
-        return (self.name,)
 
 
 Keys = Mapping[str, str | Joined | Row | Transposed]
@@ -203,7 +195,7 @@ class Model(nn.Module):
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Each row's last token (rows,) -> scores of its next one (rows, vocabulary), and the state after it."""
         hidden, state = self.body.step(ids, state)
-        return self._vocabulary_head.step(hidden, self.body.token_embedding), state
+        return self.vocabulary_head.step(hidden, self.body.token_embedding), state  # type: ignore[union-attr]
 
     @property
     def vocabulary_head(self) -> VocabularyHead | None:
@@ -211,27 +203,18 @@ class Model(nn.Module):
         heads = (head for head in self.heads.values() if isinstance(head, VocabularyHead))
         return next(heads, None)
 
-    @property
-    def _vocabulary_head(self) -> VocabularyHead:
-        head = self.vocabulary_head
-        assert head is not None, "callers ask for the head first"
-        return head
-
     def vocabulary_scores(self, hidden: Tensor) -> Tensor:
         """Of the next or the masked token, before the softmax: (tokens, width) -> (tokens, vocabulary)."""
-        return self._vocabulary_head(hidden, self.body.token_embedding)  # type: ignore[no-any-return]
+        return self.vocabulary_head(hidden, self.body.token_embedding)  # type: ignore[misc, no-any-return]
 
     def vocabulary_loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The sum of the cross-entropies of targets (tokens,), computed in chunks (nn/losses.py)."""
-        return self._vocabulary_head.loss(hidden, self.body.token_embedding, targets, smoothing)
+        return self.vocabulary_head.loss(hidden, self.body.token_embedding, targets, smoothing)  # type: ignore[union-attr]
 
     def layer_ids(self) -> dict[str, int]:
         """The layer of each parameter: 0 for embeddings, i for layer i, one more than all for pooler and heads."""
-        return {name: self._layer_id(name) for name, _ in self.named_parameters()}
-
-    def _layer_id(self, name: str) -> int:
-        top: int = self.body.depth + 1
-        return self.body.layer_id(name.removeprefix("body.")) if name.startswith("body.") else top
+        heads = {f"heads.{name}": self.body.depth + 1 for name, _ in self.heads.named_parameters()}
+        return {f"body.{name}": self.body.layer_id(name) for name, _ in self.body.named_parameters()} | heads
 
     def embedding_only_read(self) -> str | None:
         """The module that is the table of tokens, unless a head may score with that table too."""
@@ -325,7 +308,13 @@ def with_new_head(
 
 def weights_hash(module: nn.Module) -> str:
     """SHA-256 of a module's weights, by name and shape."""
-    digest, names = hashlib.sha256(), {name: _hashed_name(name) for name in module.state_dict()}
+    # By the names that weights had when the first search indexes were saved: their hashes must stay valid.
+    digest, names = hashlib.sha256(), {name: name for name in module.state_dict()}
+    for ours, hashed in (
+        (".feed_forward.up.", ".feed_forward.widen."),
+        (".feed_forward.down.", ".feed_forward.narrow."),
+    ):
+        names = {name: known.replace(ours, hashed) for name, known in names.items()}
     for path, part in module.named_modules():
         if isinstance(part, RecurrentStack):
             names |= stored_names(f"{path}.", part.kind, part.layers, part.directions == 2)
@@ -333,10 +322,3 @@ def weights_hash(module: nn.Module) -> str:
         digest.update(f"{name} {tuple(weight.shape)}\n".encode())
         digest.update(weight.detach().float().cpu().contiguous().numpy().data)
     return digest.hexdigest()
-
-
-def _hashed_name(name: str) -> str:
-    """The name under which hashes know a weight: saved search indexes hold hashes that must stay valid."""
-    return name.replace(".feed_forward.up.", ".feed_forward.widen.").replace(
-        ".feed_forward.down.", ".feed_forward.narrow."
-    )

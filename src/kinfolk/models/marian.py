@@ -19,8 +19,8 @@ from typing import Any, ClassVar, Self
 from kinfolk.errors import ConfigError
 from kinfolk.models import transformer
 from kinfolk.models.encoder_family import block_keys
-from kinfolk.models.family import Head, Joined, Keys, Row
-from kinfolk.models.transformer import TransformerConfig, next_token_head
+from kinfolk.models.family import Joined, Keys, Row
+from kinfolk.models.transformer import NEXT_TOKEN, TransformerConfig
 
 # Public settings that exist for each side, of which we have one for both.
 ONE_FOR_BOTH = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
@@ -161,7 +161,7 @@ FAMILY = replace(
     paper="Junczys-Dowmunt et al. 2018",
     config=MarianConfig,
     presets={},
-    heads={"next_token": Head(next_token_head, "MarianMTModel", {"bias": Row("final_logits_bias")})},
+    heads={"next_token": replace(NEXT_TOKEN, architecture="MarianMTModel", keys={"bias": Row("final_logits_bias")})},
     keys=keys,
     repeats=repeats,
     sinusoids=("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"),

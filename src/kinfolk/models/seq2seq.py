@@ -51,13 +51,6 @@ class Seq2SeqConfig(TranslationConfig):
     sizes: ClassVar = (*TranslationConfig.sizes, "hidden", "layers")
     choices: ClassVar = {"kind": KINDS}
     hf_values: ClassVar = {"kind": HF_KINDS}
-    hf_names: ClassVar[dict[str, str]] = {
-        name: name
-        for name in (
-            "vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id", "kind", "width", "hidden",
-            "layers", "bidirectional", "positions", "dropout", "shared_tables", "tied",
-        )
-    }  # fmt: skip
 
     @property
     def source_width(self) -> int:
@@ -207,16 +200,11 @@ PRESETS = {
 }
 
 
-def next_token_head(config: Seq2SeqConfig, labels: int) -> nn.Module:
-    """Scores of the target's next token."""
-    return VocabularyHead(config.hidden, config.target_vocabulary, config.tied)
-
-
-def heads(architecture: str) -> dict[str, Head]:
-    """The one head, under the public names of its tensors."""
-    return {
-        "next_token": Head(next_token_head, architecture, {"bias": "decoder.output_bias", "table": "decoder.output"})
-    }
+NEXT_TOKEN = Head(
+    lambda config, labels: VocabularyHead(config.hidden, config.target_vocabulary, config.tied),
+    "Seq2Seq",
+    {"bias": "decoder.output_bias", "table": "decoder.output"},
+)
 
 
 def keys(config: Seq2SeqConfig) -> Keys:
@@ -235,7 +223,7 @@ FAMILY = Family(
     body=Seq2Seq,
     presets=PRESETS,
     keys=keys,
-    heads=heads("Seq2Seq"),
+    heads={"next_token": NEXT_TOKEN},
     default_heads=("next_token",),
     initialize=init_recurrent,
 )

@@ -64,15 +64,6 @@ class TransformerConfig(TranslationConfig):
 
     sizes: ClassVar = (*TranslationConfig.sizes, "encoder_layers", "decoder_layers", "heads", "inner_width")
     choices: ClassVar = {"activation": tuple(ACTIVATIONS), "sinusoid": ARRANGEMENTS, "norm": NORMS}
-    hf_names: ClassVar[dict[str, str]] = {
-        name: name
-        for name in (
-            "vocabulary_size", "target_vocabulary_size", "pad_id", "start_id", "end_id", "width", "encoder_layers",
-            "decoder_layers", "heads", "inner_width", "positions", "activation", "dropout", "attention_dropout",
-            "inner_dropout", "norm", "norm_epsilon", "sinusoid", "scale_embedding", "shared_tables", "output_bias",
-            "zero_start",
-        )
-    }  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,10 +189,11 @@ KEYS: Keys = {  # ours: those of our files; others are the same
 }
 
 
-def next_token_head(config: TransformerConfig, labels: int) -> nn.Module:
-    """The table of the target's tokens scores them."""
-    return VocabularyHead(config.width, config.target_vocabulary, bias=config.output_bias)
-
+NEXT_TOKEN = Head(  # the table of the target's tokens scores them
+    lambda config, labels: VocabularyHead(config.width, config.target_vocabulary, bias=config.output_bias),
+    "Transformer",
+    {"bias": "output_bias"},
+)
 
 FAMILY = Family(
     name="kinfolk-transformer",
@@ -213,7 +205,7 @@ FAMILY = Family(
     body=Transformer,
     presets=PRESETS,
     keys=KEYS,
-    heads={"next_token": Head(next_token_head, "Transformer", {"bias": "output_bias"})},
+    heads={"next_token": NEXT_TOKEN},
     default_heads=("next_token",),
     initialize=init_xavier,
 )
