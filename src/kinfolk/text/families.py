@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kinfolk.errors import TokenizerError, shorten_list
-from kinfolk.text.sentencepiece import BPE, CONTROL, USER_DEFINED, SentencePieceModel
+from kinfolk.text.sentencepiece import BPE, SentencePieceModel
 
 ROLES = ("cls", "sep", "pad", "unk", "mask", "bos", "eos")
 
@@ -88,19 +88,6 @@ def recipe_for(family: str | None, guess: str) -> Recipe:
     return RECIPES[name if name in RECIPES else guess]
 
 
-def special_entries(tokens: dict[str, int], roles: dict[str, str], strip_left: bool) -> list[dict[str, Any]]:
-    """The entries of `added_tokens` for the roles' tokens that the vocabulary has.
-
-    With `strip_left` the mask takes the space before it, as RoBERTa's published tokenizer has it: "a <mask>" must not
-    leave a token that is only a space.
-    """
-    present = sorted({token for token in roles.values() if token in tokens}, key=lambda token: tokens[token])
-    return [
-        added_token(tokens[token], token, special=True, lstrip=strip_left and token == roles.get("mask"))
-        for token in present
-    ]
-
-
 def added_token(id: int, token: str, special: bool, lstrip: bool = False) -> dict[str, Any]:
     """One entry of `added_tokens`: matched in the text before anything else is done to it."""
     flags = {"single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False, "special": special}
@@ -112,22 +99,15 @@ def post_processor(recipe: Recipe, roles: dict[str, str], tokens: dict[str, int]
     if recipe.roberta:
         ends = {role: [roles[role], tokens[roles[role]]] for role in ("sep", "cls")}
         return {"type": "RobertaProcessing", **ends, "trim_offsets": True, "add_prefix_space": False}
-    used: set[str] = set()
-    single, pair = (_steps(template, roles, used) for template in recipe.templates)
-    specials = {token: {"id": token, "ids": [tokens[token]], "tokens": [token]} for token in sorted(used)}
+
+    def step(name: str, segment: str) -> dict[str, Any]:
+        kind, id = ("Sequence", name) if name in ("A", "B") else ("SpecialToken", roles[name])
+        return {kind: {"id": id, "type_id": int(segment)}}
+
+    single, pair = ([step(*part.split(":")) for part in template.split()] for template in recipe.templates)
+    used = sorted({part["SpecialToken"]["id"] for part in (*single, *pair) if "SpecialToken" in part})
+    specials = {token: {"id": token, "ids": [tokens[token]], "tokens": [token]} for token in used}
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": specials}
-
-
-def _steps(template: str, roles: dict[str, str], used: set[str]) -> list[dict[str, Any]]:
-    steps: list[dict[str, Any]] = []
-    for step in template.split():
-        name, segment = step.split(":")
-        if name in ("A", "B"):
-            steps.append({"Sequence": {"id": name, "type_id": int(segment)}})
-        else:
-            used.add(roles[name])
-            steps.append({"SpecialToken": {"id": roles[name], "type_id": int(segment)}})
-    return steps
 
 
 WITH_SEGMENTS = ["input_ids", "token_type_ids", "attention_mask"]
@@ -263,15 +243,6 @@ def spiece_parts(model_file: SentencePieceModel, recipe: Recipe, settings: dict[
     return metaspace_parts(steps, model_file.adds_space, model_file.removes_spaces)
 
 
-def spiece_entries(model_file: SentencePieceModel) -> list[dict[str, Any]]:
-    """Control and user-defined pieces, which are matched in a text before anything else."""
-    return [
-        added_token(id, piece.text, special=piece.kind == CONTROL)
-        for id, piece in enumerate(model_file.pieces)
-        if piece.kind in (CONTROL, USER_DEFINED)
-    ]
-
-
 def assemble(
     model: dict[str, Any],
     parts: dict[str, Any],
@@ -291,7 +262,10 @@ def assemble(
     if missing:
         raise TokenizerError(f"{location}: the vocabulary lacks the special token {shorten_list(missing)}")
     entries = {entry["content"]: entry for entry in extra or []}
-    entries |= {entry["content"]: entry for entry in special_entries(tokens, roles, strip_left=recipe.roberta)}
+    for token in set(roles.values()) & tokens.keys():
+        # RoBERTa's mask takes the space before it: "a <mask>" must not leave a token that is only a space
+        lstrip = recipe.roberta and token == roles.get("mask")
+        entries[token] = added_token(tokens[token], token, special=True, lstrip=lstrip)
     document = {
         "version": "1.0",
         "truncation": None,

@@ -1,4 +1,4 @@
-"""Finds a tokenizer's files and converts each kind to one form: the content of a tokenizer.json.
+"""The files of a tokenizer: each kind is read as one form, the content of a tokenizer.json, and written from it.
 
 tokenizer.json is preferred; else vocab.txt (WordPiece), vocab.json with merges.txt (BPE), or a sentencepiece model
 (Unigram or BPE). Settings come from tokenizer_config.json and special_tokens_map.json beside them. Building the JSON
@@ -7,13 +7,15 @@ form first means that every source passes the same check and is loaded in the sa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kinfolk.errors import FolderError, TokenizerError
-from kinfolk.files import inside, read_json, read_object, read_text, require_file
+from kinfolk.files import inside, read_bytes, read_json, read_object, read_text, require_file, write_bytes, write_json
 from kinfolk.text import families
 from kinfolk.text.families import (
     RECIPES,
@@ -25,11 +27,13 @@ from kinfolk.text.families import (
     recipe_for,
     roles_of,
 )
-from kinfolk.text.sentencepiece import SentencePieceModel, read_spiece
+from kinfolk.text.sentencepiece import CONTROL, MAX_MODEL_BYTES, USER_DEFINED, SentencePieceModel, parse_spiece
 from kinfolk.text.validation import check_vocabulary
 
-CASED_SHARE = 0.1  # of pieces with capitals
+CASED_SHARE = 0.1  # of pieces with capitals: 29 % in BERT's cased vocabulary, next to none in the others
 SPIECE_NAMES = ("spiece.model", "sentencepiece.model", "tokenizer.model")
+LARGEST_LENGTH = 10**9  # files write 1e30 for "no limit"
+FLAGS = ("do_lower_case", "keep_accents", "add_prefix_space")
 BERT_SETTINGS = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
@@ -39,11 +43,18 @@ BERT_SETTINGS = {
 
 def read_source(path: Path, family: str | None = None) -> TokenizerSource:
     """Read a folder, or one tokenizer file (settings are then looked for beside it)."""
-    try:
+    with tokenizer_errors(path):
         folder = path if path.is_dir() else path.parent
         file = _find(folder) if path.is_dir() else require_file(path, "tokenizer file or folder")
         settings = read_settings(folder)
         return _read(file, settings, family or _family(folder, settings))
+
+
+@contextmanager
+def tokenizer_errors(path: str | Path) -> Iterator[None]:
+    """Whatever fails in this block while the files at `path` are read becomes a TokenizerError."""
+    try:
+        yield
     except TokenizerError:
         raise
     except FolderError as error:
@@ -84,7 +95,7 @@ def _read(file: Path, settings: dict[str, Any], family: str | None) -> Tokenizer
     if file.suffix == ".txt":
         return _wordpiece(file, settings, family)
     if file.suffix == ".model":
-        return _sentencepiece(read_spiece(file), settings, family, str(file))
+        return _sentencepiece(parse_spiece(read_bytes(file, MAX_MODEL_BYTES), str(file)), settings, family, str(file))
     if file.suffix != ".json":
         raise TokenizerError(f"{file}: expected a .json, .txt or .model file")
     content = read_json(file)
@@ -114,19 +125,12 @@ def _wordpiece(file: Path, settings: dict[str, Any], family: str | None) -> Toke
     lines = lines[:-1] if lines[-1] == "" else lines
     tokens = {line.rstrip(): id for id, line in enumerate(lines)}  # of doubles the last counts
     recipe = recipe_for(family, "mpnet" if "<s>" in tokens and "[CLS]" not in tokens else "bert")
-    unknown = (recipe.roles | roles_of(settings))["unk"]
-    model = families.wordpiece_model(tokens, unknown)
-    parts = families.bert_parts(recipe.lowercase and not _cased(tokens), settings)
-    return families.assemble(model, parts, recipe, settings, str(file), _added_tokens(settings, tokens, str(file)))
-
-
-def _cased(tokens: Iterable[str]) -> bool:
-    """Does a vocabulary tell capitals apart? To lower-case texts for one that does would lose its words with capitals.
-
-    Of BERT's own the cased one has capitals in 29 % of its pieces, the others in next to none.
-    """
+    model = families.wordpiece_model(tokens, (recipe.roles | roles_of(settings))["unk"])
+    # to lower-case texts for a vocabulary that tells capitals apart would lose its words with capitals
     capitals = [token != token.lower() for token in tokens if not token.startswith("[")]
-    return sum(capitals) > len(capitals) * CASED_SHARE
+    cased = sum(capitals) > len(capitals) * CASED_SHARE
+    parts = families.bert_parts(recipe.lowercase and not cased, settings)
+    return families.assemble(model, parts, recipe, settings, str(file), _added_tokens(settings, str(file)))
 
 
 def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) -> TokenizerSource:
@@ -148,7 +152,7 @@ def _bpe(tokens: Any, file: Path, settings: dict[str, Any], family: str | None) 
     else:
         model = families.bpe_model(tokens, merges)
         parts = families.byte_level_parts(flag(settings, "add_prefix_space", False))
-    return families.assemble(model, parts, recipe, settings, location, _added_tokens(settings, tokens, location))
+    return families.assemble(model, parts, recipe, settings, location, _added_tokens(settings, location))
 
 
 def _merges(file: Path) -> list[list[str]]:
@@ -176,12 +180,51 @@ def _sentencepiece(
         present = {role: token for role, token in recipe.roles.items() if token in tokens}
         recipe = replace(recipe, roles={**present, "unk": model_file.pieces[model_file.unknown].text})
     model, parts = families.spiece_model(model_file, tokens), families.spiece_parts(model_file, recipe, settings)
-    return families.assemble(model, parts, recipe, settings, location, families.spiece_entries(model_file))
+    extra = [  # matched in a text before anything else
+        added_token(id, piece.text, special=piece.kind == CONTROL)
+        for id, piece in enumerate(model_file.pieces)
+        if piece.kind in (CONTROL, USER_DEFINED)
+    ]
+    return families.assemble(model, parts, recipe, settings, location, extra)
 
 
-def _added_tokens(settings: dict[str, Any], tokens: dict[str, int], location: str) -> list[dict[str, Any]]:
+def _added_tokens(settings: dict[str, Any], location: str) -> list[dict[str, Any]]:
     """Tokens of added_tokens.json; those that are new must follow the vocabulary without a hole."""
     added = settings.get("added_tokens", {})
     if not all(isinstance(id, int) and not isinstance(id, bool) and token for token, id in added.items()):
         raise TokenizerError(f"{location}: the added_tokens.json beside it is not a list of token -> id")
     return [added_token(id, token, special=False) for token, id in added.items()]
+
+
+def kept_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that matter beyond tokenizer.json, as far as they make sense."""
+    kept = {name: settings[name] for name in FLAGS if isinstance(settings.get(name), bool)}
+    length, names, side = (settings.get(name) for name in ("model_max_length", "model_input_names", "padding_side"))
+    if isinstance(length, int | float) and not isinstance(length, bool) and 1 <= length < LARGEST_LENGTH:
+        kept["model_max_length"] = int(length)
+    if isinstance(names, list) and all(isinstance(name, str) and name.isidentifier() for name in names):
+        kept["model_input_names"] = names
+    return {**kept, "padding_side": side} if side in ("left", "right") else kept
+
+
+def save_folder(folder: Path, tokenizer_json: str, special: dict[str, str], settings: dict[str, Any]) -> None:
+    """Write tokenizer.json, its settings and the plain vocabulary where there is one; transformers reads equal ids."""
+    document = json.loads(tokenizer_json)
+    roles = {f"{role}_token": token for role, token in special.items()}
+    normalizer, pre_tokenizer = document.get("normalizer") or {}, document.get("pre_tokenizer") or {}
+    if normalizer.get("type") == "BertNormalizer":  # what a reader of vocab.txt needs to know
+        settings = settings | {theirs: normalizer[ours] for theirs, ours in BERT_SETTINGS.items()}
+    write_bytes(folder / "tokenizer.json", (json.dumps(document, ensure_ascii=False, indent=1) + "\n").encode())
+    # the class that takes tokenizer.json as it is; a family's own class would rebuild it from defaults
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast", **settings, **roles})
+    write_json(folder / "special_tokens_map.json", roles)
+    model = document["model"]
+    if model["type"] == "WordPiece":
+        by_id = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        if [model["vocab"][token] for token in by_id] == list(range(len(by_id))):
+            write_bytes(folder / "vocab.txt", "".join(f"{token}\n" for token in by_id).encode())
+    # vocab.json with merges.txt says it all for byte-level BPE and for pieces with an end mark
+    if model["type"] == "BPE" and (pre_tokenizer.get("type") == "ByteLevel" or model.get("end_of_word_suffix")):
+        write_bytes(folder / "vocab.json", json.dumps(model["vocab"], ensure_ascii=False).encode())
+        lines = ["#version: 0.2", *(" ".join(merge) for merge in model["merges"])]
+        write_bytes(folder / "merges.txt", ("\n".join(lines) + "\n").encode())

@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 import sentencepiece
 
-from kinfolk.errors import FolderError, InputError, TokenizerError, shorten_list
+from kinfolk.errors import InputError, TokenizerError, shorten_list
 from kinfolk.files import inside, read_bytes, read_object, write_bytes, write_json
 from kinfolk.text.encoding import Offset, clean_offsets
 from kinfolk.text.families import flag, roles_of
-from kinfolk.text.loading import read_settings
+from kinfolk.text.loading import read_settings, tokenizer_errors
 from kinfolk.text.sentencepiece import (
     BYTE,
     MAX_MODEL_BYTES,
@@ -75,18 +75,12 @@ class MarianTokenizer:
     def load(cls, path: str | Path) -> MarianTokenizer:
         """Read source.spm, target.spm, vocab.json and the settings beside them."""
         folder = Path(path)
-        try:
+        with tokenizer_errors(path):
             settings = read_settings(folder)
             files = {name: read_bytes(inside(folder, name), MAX_MODEL_BYTES) for name in MODELS}
             names = ["vocab.json", "target_vocab.json"] if flag(settings, "separate_vocabs", False) else ["vocab.json"]
             vocabularies = [check_vocabulary(read_object(inside(folder, name)), str(folder / name)) for name in names]
             return cls(files, vocabularies, settings, str(folder))
-        except TokenizerError:
-            raise
-        except FolderError as error:
-            raise TokenizerError(str(error)) from None
-        except (OSError, ValueError) as error:  # a name that the system refuses, for one
-            raise TokenizerError(f"{str(path)[:200]!r}: cannot be read ({error})") from None
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that `load` and transformers' MarianTokenizer read with equal ids."""
@@ -189,7 +183,9 @@ class Engine:
         """Characters (start, end) of each piece in the text, without spaces at their ends."""
         raw: bytes = self._guarded(lambda: self._processor.encode(text, out_type="serialized_proto"))
         pieces = [value for field, value in parse_fields(raw) if field == 2 and isinstance(value, bytes)]
-        characters, spans = _byte_to_character(text), []
+        # for each index of the UTF-8 bytes, the end included, the index of its character
+        characters = [*(index for index, char in enumerate(text) for _ in char.encode()), len(text)]
+        spans = []
         for piece in pieces:
             fields = {field: value for field, value in parse_fields(piece) if isinstance(value, int)}
             spans.append((characters[fields.get(4, 0)], characters[fields.get(5, 0)]))
@@ -221,8 +217,3 @@ def _check(model: SentencePieceModel, location: str) -> None:
         replacements = model.charsmap[4 + int.from_bytes(model.charsmap[:4], "little") :].split(b"\0")
         if max(map(len, replacements)) > LONGEST_REPLACEMENT:
             raise TokenizerError(f"{location}: the normalization table has very long replacements; refused")
-
-
-def _byte_to_character(text: str) -> list[int]:
-    """For each index of the UTF-8 bytes, the end included, the index of its character."""
-    return [*(index for index, char in enumerate(text) for _ in char.encode()), len(text)]

@@ -11,10 +11,8 @@ import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from kinfolk.errors import TokenizerError
-from kinfolk.files import read_bytes
 from kinfolk.text.components import LONGEST_TOKEN, MAX_TOKENS
 
 UNIGRAM, BPE = 1, 2  # trainer_spec.model_type
@@ -44,11 +42,6 @@ class SentencePieceModel:
     byte_fallback: bool
     space_after: bool = False  # a word owns the space after it, not before
     escapes_spaces: bool = True  # as ▁
-
-
-def read_spiece(path: Path) -> SentencePieceModel:
-    """The model in a file, or a TokenizerError when it is not one."""
-    return parse_spiece(read_bytes(path, MAX_MODEL_BYTES), str(path))
 
 
 def parse_spiece(content: bytes, location: str) -> SentencePieceModel:

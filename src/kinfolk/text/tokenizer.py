@@ -18,13 +18,19 @@ import tokenizers
 
 from kinfolk.errors import InputError, TokenizerError
 from kinfolk.files import parse_json
-from kinfolk.text.encoding import Content, Encoding, Text
+from kinfolk.text.encoding import (
+    Content,
+    Encoding,
+    TemplateEncoding,
+    Text,
+    read_template,
+    truncated_lengths,
+    window_ranges,
+)
 from kinfolk.text.families import ROLES, TokenizerSource
-from kinfolk.text.loading import read_source
+from kinfolk.text.loading import kept_settings, read_source, save_folder
 from kinfolk.text.preprocessing import long_word_cuts, mask_controls, split_long_words
-from kinfolk.text.saving import kept_settings, save_folder
 from kinfolk.text.validation import check_tokenizer
-from kinfolk.text.windows import TemplateEncoding, read_template, truncated_lengths, window_ranges
 
 __all__ = ["Encoding", "Text", "Tokenizer"]
 
