@@ -195,7 +195,7 @@ def note(name: str, asked: Entry, places: Places) -> None:
         "test": round(test.metrics["bleu"], 2),
         "exact": round(test.metrics["exact"], 4),
         "signature": test.signature,
-        "beam": translator.manner.beams,
+        "beam": translator.decoding.beams,
         "groups": by_length(pairs["test"], test.texts),
         "machine": processor(),
         "date": datetime.date.today().isoformat(),

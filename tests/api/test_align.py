@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.api.align import Alignment, align_written, word_groups
+from kinfolk.api.align import Alignment, align_generated, word_groups
 from kinfolk.api.align_picture import alignment_picture
 from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.errors import InputError
@@ -118,7 +118,7 @@ def test_what_the_model_wrote_is_aligned_as_it_wrote_it(small_translator: Path, 
         assert (own.target, own.target_offsets) == (given.target, given.target_offsets)
         np.testing.assert_allclose(own.weights, given.weights, atol=1e-6)
     ids = [9, 12, transformer.tokenizer.unknown_id, 40, 41]
-    parts = align_written(transformer.model, transformer.tokenizer, "salt moon", ids)
+    parts = align_generated(transformer.model, transformer.tokenizer, "salt moon", ids)
     assert len(parts.target) == len(ids) + 1
     assert "\ufffd" in parts.target[2]
     assert parts.target_text == transformer.tokenizer.decode(ids, unknown="\ufffd")

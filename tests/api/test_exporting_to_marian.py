@@ -68,7 +68,7 @@ def test_all_write_what_the_trained_model_writes(trained: Path, exported: Path, 
 
 def test_the_way_of_asking_comes_along(trained: Path, exported: Path) -> None:
     ours, moved = load_translator(trained, device="cpu"), load_translator(exported, device="cpu")
-    assert (moved.manner.beams, moved.manner.penalty.alpha, moved.manner.early_stopping) == (4, 0.6, "never")
+    assert (moved.decoding.beams, moved.decoding.penalty.alpha, moved.decoding.early_stopping) == (4, 0.6, "never")
     assert moved.trained_length == ours.trained_length < 20
 
 

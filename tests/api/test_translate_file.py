@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kinfolk.api import translate_file as job
+from kinfolk.api import translate as job
 from kinfolk.api.loaded import Translator, load_translator
-from kinfolk.api.translate_file import one_line, translate_file
+from kinfolk.api.translate import one_line, translate_file
 from kinfolk.errors import DataError, InputError
 from small_pairs import pairs
 

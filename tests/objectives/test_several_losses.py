@@ -73,7 +73,6 @@ class Pretraining:
             tokens,
             torch.tensor(masked, dtype=torch.long),
             counts,
-            tuple(sample.example for sample in samples),
             torch.tensor(rows, dtype=torch.long),
             torch.tensor([sample.target.follows for sample in samples]),
         )

@@ -82,7 +82,6 @@ def test_a_loss_is_a_sum_with_its_count_under_the_name_of_the_head(
     assert list(losses) == [objective.head]
     assert losses[objective.head].item() == pytest.approx(loss)
     assert batch.counts == {objective.head: count}
-    assert batch.examples == tuple(range(len(targets)))
 
 
 def test_answers_in_texts_of_unequal_length_do_not_feel_the_longest() -> None:
@@ -135,7 +134,7 @@ def test_the_options_of_an_example_share_one_softmax_however_many_there_are() ->
     loss.backward()
     assert model.scores.grad is not None
     torch.testing.assert_close(model.scores.grad[:, 0], torch.tensor([0.25, -0.25, -0.5, 0.25, 0.25]))
-    assert (batch.counts, batch.examples) == ({"choose": 2}, (7, 3))
+    assert batch.counts == {"choose": 2}
     assert batch.tokens.layout.lengths == (2, 3, 1, 1, 2)
     assert batch.tokens.ids.tolist() == [10, 11, 12, 13, 14, 10, 11, 12, 13]
 

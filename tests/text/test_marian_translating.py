@@ -56,7 +56,7 @@ def theirs(folder: Path, **options: Any) -> list[str]:
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_translations_are_those_of_the_reference(folder: Path) -> None:
     ours = load_translator(folder, device="cpu")
-    assert ours.manner.beams == 3
+    assert ours.decoding.beams == 3
     assert ours.translate(TEXTS) == theirs(folder)
     assert ours.translate(TEXTS, beam=1) == theirs(folder, num_beams=1)
     assert ours.translate(TEXTS, beam=5, length_penalty=0.2) == theirs(folder, num_beams=5, length_penalty=0.2)
@@ -69,7 +69,7 @@ def test_what_we_save_the_reference_reads(folder: Path, tmp_path: Path) -> None:
     ours.save(tmp_path / "saved")
     assert theirs(tmp_path / "saved") == theirs(folder)
     again = kinfolk.load(tmp_path / "saved", device="cpu")
-    assert again.manner == ours.manner
+    assert again.decoding == ours.decoding
     info = describe_folder(tmp_path / "saved")
     assert (info.family, info.tokenizer, info.manifest) == ("Marian", "MarianTokenizer", "intact")
 

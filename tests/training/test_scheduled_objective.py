@@ -44,7 +44,7 @@ class Recording:
         return replace(self, at_step=(step, total))
 
     def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
-        return Batch(pack([item.ids for item in items]), torch.zeros(len(items)), {"one": 1.0}, (0,))
+        return Batch(pack([item.ids for item in items]), torch.zeros(len(items)), {"one": 1.0})
 
     def losses(self, model: OneWeight, prepared: Batch) -> dict[str, Tensor]:
         self.seen.append(self.at_step)

@@ -114,7 +114,7 @@ def align(model: Any, tokenizer: Any, source: str, target: str) -> Alignment:
     return _align(model, tokenizer, source, target, tokenizer.target_offsets(target), tokenizer.encode_target(target))
 
 
-def align_written(model: Any, tokenizer: Any, source: str, ids: Sequence[int]) -> Alignment:
+def align_generated(model: Any, tokenizer: Any, source: str, ids: Sequence[int]) -> Alignment:
     """The same for a target as the model generated it, `ids` without the end.
 
     Its text, tokenized again, may have other subwords, and an unknown one has no letters: here it reads as �.

@@ -30,7 +30,7 @@ class UnknownWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class WriteSettings:
+class GenerateSettings:
     """At most `max_tokens` new tokens, sampled as `sampling` says or, with a beam, the most probable."""
 
     max_tokens: int
@@ -80,7 +80,7 @@ def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) ->
     return perplexity(model, stream)
 
 
-def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], settings: WriteSettings) -> list[str]:
+def generate_texts(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], settings: GenerateSettings) -> list[str]:
     """Each prompt, encoded as in training, with the text generated after it; an empty one begins a text."""
     require_generation(model)
     end = model.config.end_id
@@ -93,17 +93,16 @@ def write_on(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], setting
         prompt_ids = [token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end] for prompt in batch]
         source = pack([ids[:-1] for ids in prompt_ids], device=model.device)
         request = Request(source, [ids[-1] for ids in prompt_ids], [settings.max_tokens] * len(batch), rules)
-        new_ids = _new_ids(model, request, settings, range(first, first + len(batch)))
+        with torch.inference_mode():
+            if settings.beam is None:
+                indices = range(first, first + len(batch))
+                hypotheses = sample(model, request, settings.sampling, indices)
+            else:
+                options = Beam(settings.beam, penalty=Penalty(0.0))
+                hypotheses = [best[0] for best in beam_search(model, request, options)]
+        new_ids = [hypothesis.ids for hypothesis in hypotheses]
         for prompt, before, after in zip(batch, prompt_ids, new_ids, strict=True):
             whole, known = (tokenizer.decode(ids, unknown=UNKNOWN) for ids in ([*before[1:], *after], before[1:]))
             kept = prompt if known[-1:].isspace() else prompt.rstrip()  # a blank at its end, which most do not read
             texts.append(kept + whole[len(known) :])
     return texts
-
-
-def _new_ids(model: Model, request: Request, settings: WriteSettings, indices: range) -> list[list[int]]:
-    with torch.inference_mode():
-        if settings.beam is None:
-            return [text.ids for text in sample(model, request, settings.sampling, list(indices))]
-        options = Beam(settings.beam, penalty=Penalty(0.0))
-        return [hypotheses[0].ids for hypotheses in beam_search(model, request, options)]

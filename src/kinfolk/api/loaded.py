@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinfolk.api.align import Alignment, align, align_written, require_attention
+from kinfolk.api.align import Alignment, align, align_generated, require_attention
 from kinfolk.api.embed import POOLS, EmbedSettings, Report, TokenVectors, embed_chunks, packed, stacked
 from kinfolk.api.fill import Filled, fill_masks
 from kinfolk.api.find import G2P, find_model
-from kinfolk.api.generate import WriteSettings, text_perplexity, write_on
+from kinfolk.api.generate import GenerateSettings, generate_texts, text_perplexity
 from kinfolk.api.generation_config import GenerationConfig
 from kinfolk.api.info import ModelInfo, describe_model
 from kinfolk.api.layers import choose_layers
-from kinfolk.api.translate import TranslateSettings, Translation, translate_chunks, written_ids
+from kinfolk.api.translate import TranslateSettings, Translation, generated_ids, translate_chunks
 from kinfolk.checkpoints.folder import is_conditional, read_checkpoint
 from kinfolk.checkpoints.g2p import G2P as G2P_PACKAGE
 from kinfolk.checkpoints.g2p import LONGEST, read_g2p
@@ -243,9 +243,9 @@ class LanguageModel(Encoder):
         The next token is drawn at random, the same for the same seed; with `beam` the likeliest text is sought instead
         (1: the likeliest token each time).
         """
-        settings = WriteSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), beam)
+        settings = GenerateSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), beam)
         given = [prompts] if isinstance(prompts, str) else prompts
-        found = write_on(self.model, self.tokenizer, given, settings)
+        found = generate_texts(self.model, self.tokenizer, given, settings)
         return found[0] if isinstance(prompts, str) else found
 
 
@@ -268,7 +268,7 @@ class Translator(TextModel):
                 f"the tokenizer begins and ends a target with the ids {tokenizer.begin_id} and {tokenizer.end_id}, the "
                 f"model with {config.start_id} and {config.end_id}: they do not belong together"
             )
-        self.manner = GenerationConfig.of(self.family, config, self.hf_config, self.generation_config)
+        self.decoding = GenerationConfig.of(self.family, config, self.hf_config, self.generation_config)
 
     def info(self) -> ModelInfo:
         """Family, settings and sizes."""
@@ -329,7 +329,7 @@ class Translator(TextModel):
 
     def translate_settings(self, **options: Any) -> TranslateSettings:
         """What `translate` will do with these arguments on this model."""
-        found = TranslateSettings.make(self.manner, **options)
+        found = TranslateSettings.make(self.decoding, **options)
         if found.copy_unknown:
             require_attention(self.model)
         return found
@@ -340,7 +340,7 @@ class Translator(TextModel):
         `weights` are (layers, heads, target, source), and every row sums to one. `pieces` leaves words in their pieces.
         """
         if target is None:
-            found = align_written(self.model, self.tokenizer, source, written_ids(self, source))
+            found = align_generated(self.model, self.tokenizer, source, generated_ids(self, source))
         else:
             found = align(self.model, self.tokenizer, source, target)
         return found if pieces else found.words()

@@ -21,17 +21,17 @@ def to_marian(translator: Translator) -> Translator:
     How it wants to be asked comes along as far as Marian's settings can say it: their length penalty has another form,
     which a warning tells.
     """
-    model, tokenizer, manner = translator.model, translator.tokenizer, translator.manner
+    model, tokenizer, decoding = translator.model, translator.tokenizer, translator.decoding
     if isinstance(model.config, MarianConfig):
         return translator
     if not isinstance(model.config, TransformerConfig) or not isinstance(tokenizer, PairTokenizer):
         raise InputError(f"{translator.family.title} has no place in Marian's layout; only a Transformer has")
     words, rows = as_marian(tokenizer, model.config.positions)
     moved = model_to_marian(model, rows)
-    for note in _departures(model.config.zero_start, manner.penalty):
+    for note in _departures(model.config.zero_start, decoding.penalty):
         warn(LayoutWarning(note))
     public = {name: translator.hf_config[name] for name in (TRAINED,) if name in translator.hf_config}
-    generation = {"num_beams": manner.beams, "length_penalty": manner.penalty.alpha, "early_stopping": "never"}
+    generation = {"num_beams": decoding.beams, "length_penalty": decoding.penalty.alpha, "early_stopping": "never"}
     return Translator(moved, words, public, generation, name=translator.name)
 
 

@@ -2,22 +2,35 @@
 
 Within a chunk neighbours in a batch have about the same length; a batch holds as many rows (sentences x beams) as its
 budget allows. Order is kept, blank texts stay empty, and no result depends on its batch.
+
+In files, lines become lines, one for each, blank ones included; a line break inside a translation becomes a blank. A
+table keeps its columns and gets `translation` and `score`. Bad lines are raised before anything is computed, and the
+output appears when it is complete.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from kinfolk.api.align import UnknownSpan, copy_unknown
 from kinfolk.api.generation_config import MAX_BEAMS, MAX_TOKENS, GenerationConfig
+from kinfolk.api.table_files import InputRows, Report, text_reader, write_stream, write_table
 from kinfolk.data.batching import chunks, token_batches
+from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, Row, read_texts
 from kinfolk.errors import InputError, check_int, shorten_list, type_name, warn
+from kinfolk.files import check_not_same_file
 from kinfolk.generation.config import Beam, DecodingConstraints, Hypothesis, Penalty, Request, Sampling
 from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import pack
+from kinfolk.text.tokenizer import Text
+
+if TYPE_CHECKING:
+    from kinfolk.api.loaded import Translator
 
 CHUNK_TEXTS = 512
 BATCH_TOKENS, BATCH_ROWS = 4096, 512  # at most: tokens of the sources, times beams; sentences, times beams
@@ -120,12 +133,12 @@ class TranslationStats:
             f"{self.unknown_source:,} source tokens are unknown to the vocabulary": self.unknown_source,
             f"{self.unknown_target:,} unknown tokens were left out of the translations; with attention, copy_unknown "
             "copies source words instead": self.unknown_target,
-            f"generation_config.json has settings that are not supported: {shorten_list(self.unsupported)}": len(
+            f"generation_config.json has settings that are not supported: {shorten_list(self.unsupported)}": bool(
                 self.unsupported
             ),
         }
-        for message, count in messages.items():
-            if count:
+        for message, applies in messages.items():
+            if applies:
                 warn(TranslationWarning(message))
 
 
@@ -137,7 +150,7 @@ def translate_chunks(
     Warnings come at the end, unless the caller keeps the `stats`.
     """
     own = stats or TranslationStats(translator.trained_length)
-    own.unsupported = translator.manner.unsupported
+    own.unsupported = translator.decoding.unsupported
     for chunk in chunks(texts, CHUNK_TEXTS):
         translations = _Chunk(translator, chunk, own.texts, settings, own).translations()
         own.texts += len(chunk)
@@ -146,7 +159,7 @@ def translate_chunks(
         own.tell()
 
 
-def written_ids(translator: Any, text: str) -> list[int]:
+def generated_ids(translator: Any, text: str) -> list[int]:
     """The token ids of a text's translation by default settings, without the end; a blank text has none."""
     stats = TranslationStats(translator.trained_length)
     chunk = _Chunk(translator, [text], 0, translator.translate_settings(), stats)
@@ -160,7 +173,7 @@ class _Chunk:
         self, translator: Any, texts: list[str], first: int, settings: TranslateSettings, stats: TranslationStats
     ):
         self.texts, self.first, self.settings, self.stats = texts, first, settings, stats
-        self.model, self.tokenizer, self.defaults = translator.model, translator.tokenizer, translator.manner
+        self.model, self.tokenizer, self.defaults = translator.model, translator.tokenizer, translator.decoding
         self.ids = [self._encode(index) for index in range(len(texts))]
 
     def _encode(self, index: int) -> list[int]:
@@ -229,3 +242,47 @@ class _Chunk:
         """An end that was forced at the last position does not finish a text."""
         forced = self.defaults.forced_end and len(option.ids) + 1 >= limit
         return Translation(text, option.score, option.log_probability, option.finished and not forced)
+
+
+def translate_file(
+    translator: Translator,
+    source: str | Path,
+    output: str | Path,
+    settings: TranslateSettings | None = None,
+    column: str | None = None,
+    report: Report = lambda done: None,
+) -> int:
+    """Translate every text of `source`, and write lines or, by its name, a table to `output`; the number of texts.
+
+    `column` names the texts of a table. More than one translation of each text can be written to .jsonl only.
+    """
+    check_not_same_file(source, output)
+    settings = settings or translator.translate_settings()
+    suffix, several = Path(output).suffix.lower(), settings.search.n_best > 1
+    if several and suffix != ".jsonl":
+        raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
+    stats = TranslationStats(translator.trained_length)
+
+    def lines() -> Iterator[tuple[str, int]]:
+        if str(source) != STDIN:
+            deque(read_texts(source, column), maxlen=0)  # raises bad lines
+        for chunk in translate_chunks(translator, read_texts(source, column), settings, stats):
+            yield "".join(f"{one_line(options[0].text)}\n" for options in chunk), len(chunk)
+
+    def predict(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:
+        for chunk in translate_chunks(translator, [str(text) for text, _ in batch], settings, stats):
+            for options in chunk:
+                row: Row = {"translation": options[0].text, "score": round(options[0].score, 6)}
+                yield row | ({"translations": [asdict(option) for option in options]} if several else {})
+
+    if suffix in TABLE_SUFFIXES:
+        count = write_table(InputRows(source, text_reader(source, column, "")), output, predict, CHUNK_TEXTS, report)
+    else:
+        count = write_stream(output, lines(), report)
+    stats.tell()
+    return count
+
+
+def one_line(text: str) -> str:
+    """Without line breaks: whatever other programs take for one is a blank."""
+    return " ".join(text.splitlines())

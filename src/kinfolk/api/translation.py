@@ -169,9 +169,9 @@ class TranslationExperiment(Experiment):
             return "Not measured: there was no dev set."
         note = (
             f"BLEU of {len(result.samples):,} dev pairs by sacreBLEU, {result.signature}: with a beam of "
-            f"{translator.manner.beams}, and greedy as while training. Exact is the share of translations that are the "
-            "reference. The loss is the cross-entropy of a target token, over all dev pairs. The best checkpoint was "
-            "selected by its greedy BLEU here, so the numbers are slightly optimistic."
+            f"{translator.decoding.beams}, and greedy as while training. Exact is the share of translations that are "
+            "the reference. The loss is the cross-entropy of a target token, over all dev pairs. The best checkpoint "
+            "was selected by its greedy BLEU here, so the numbers are slightly optimistic."
         )
         title, rows = metrics_table(result.metrics, len(result.samples), self.summary.dev_pairs)
         return f"{table((title, 'value'), rows)}\n\n{note}"

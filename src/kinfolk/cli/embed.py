@@ -59,8 +59,9 @@ def embed(
     check_not_same_file(source, output)
     total = count_texts(source, column)
     from kinfolk.api.embed import embed_file
+    from kinfolk.api.loaded import load_encoder
 
-    encoder = options.open_encoder(model, device, allow_pickle)
+    encoder = load_encoder(model, device, allow_pickle)
     settings = encoder.embed_settings(options.parse_layers(layers), pool, normalize, on_long, window, stride)
     with working(total) as (work, report):
         embed_file(encoder, read_texts(source, column), output, settings, report)
@@ -103,10 +104,11 @@ def search(
     if build is None and column is not None:
         raise InputError("--column belongs to --build: the index already knows its texts")
     total = None if build is None else count_texts(build, column)
+    from kinfolk.api.loaded import load_encoder
     from kinfolk.api.search import Index
 
     opened = Index.open(index) if build is None else None
-    encoder = options.open_encoder(model, device, allow_pickle)
+    encoder = load_encoder(model, device, allow_pickle)
     if build is not None:
         opened = build_from(encoder, build, column, index, total)
     if query is None or opened is None:

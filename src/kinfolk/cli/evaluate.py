@@ -35,10 +35,11 @@ def predict(
     Example:
       kinfolk predict --model stars --input new.csv --output predicted.csv
     """
+    from kinfolk.api.loaded import load_encoder
     from kinfolk.api.predict_file import predict_file
     from kinfolk.tasks.reading import Columns
 
-    encoder = options.open_encoder(model, device, allow_pickle)
+    encoder = load_encoder(model, device, allow_pickle)
     columns = Columns(text, pair, None, options.parse_names(header))
     with working(None) as (work, report):
         done = predict_file(encoder, source, output, columns, max_bad_rows, report, top)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from kinfolk.cli.options import AllowPickle, Device, Json, Model, Top, TopK, TopP, open_encoder, parse_names
+from kinfolk.cli.options import AllowPickle, Device, Json, Model, Top, TopK, TopP, parse_names
 from kinfolk.cli.output import print_json, print_table
 from kinfolk.errors import InputError
 
@@ -33,8 +33,9 @@ def fill_mask(
     if words is not None and candidates is None:
         raise InputError("--words has no word; give some with commas between them: --words Rome,Paris")
     from kinfolk.api.fill import fill_masks
+    from kinfolk.api.loaded import load_encoder
 
-    encoder = open_encoder(model, device, allow_pickle)
+    encoder = load_encoder(model, device, allow_pickle)
     masks = fill_masks(encoder.model, encoder.tokenizer, text, top, pieces, candidates, encoder.context)
     if json:
         print_json([[asdict(guess) for guess in guesses] for guesses in masks])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from kinfolk.cli.options import AllowPickle, Json, Model, open_translator
+from kinfolk.cli.options import AllowPickle, Json, Model
 from kinfolk.cli.output import log_line, print_json, print_table, visible
 from kinfolk.errors import check_choice
 from kinfolk.files import is_folder
@@ -164,11 +164,11 @@ def convert(
       kinfolk convert --model old-folder --output new-folder --allow-pickle
       kinfolk convert --model translator --output marian-folder --to marian
     """
-    from kinfolk.api.loaded import load
+    from kinfolk.api.loaded import load, load_translator
     from kinfolk.api.to_marian import to_marian
 
     if check_choice("to", to, LAYOUTS) == "marian":
-        saved = to_marian(open_translator(model, "cpu", allow_pickle)).save(output)
+        saved = to_marian(load_translator(model, "cpu", allow_pickle)).save(output)
     else:
         saved = load(model, "cpu", allow_pickle).save(output)
     log_line(f"wrote {saved}")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import BadParameter, Option
-
-if TYPE_CHECKING:
-    from kinfolk.api.loaded import Encoder, Translator
 
 Model = Annotated[str, Option(help='Model folder, hub name, or "demo".', show_default=False)]
 TranslatorModel = Annotated[str, Option("--model", help='Translator folder, hub name, or "g2p-en".')]
@@ -38,20 +35,6 @@ VocabularyKind = Annotated[str | None, Option(help="bpe, unigram, byte_bpe, word
 MaxTokens = Annotated[int | None, Option(help="Maximum number of new tokens.", min=1)]
 TopK = Annotated[int | None, Option(help="Top-k sampling: draw from the k most probable tokens.")]
 TopP = Annotated[float | None, Option(help="Nucleus sampling: draw from the most probable tokens of this total mass.")]
-
-
-def open_encoder(model: str, device: str = "auto", allow_pickle: bool = False) -> Encoder:
-    """The encoder or language model that the options name."""
-    from kinfolk.api.loaded import load_encoder
-
-    return load_encoder(model, device, allow_pickle)
-
-
-def open_translator(model: str, device: str = "auto", allow_pickle: bool = False) -> Translator:
-    """The text-to-text model that the options name."""
-    from kinfolk.api.loaded import load_translator
-
-    return load_translator(model, device, allow_pickle)
 
 
 def refuse(*options: tuple[str, Any], reason: str) -> None:

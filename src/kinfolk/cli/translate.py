@@ -156,7 +156,11 @@ def translate(
     if source is None:
         options.refuse(("--output", output), ("--column", column), reason="without --input")
     options.refuse(("--output", output and json), reason="beside --json")
-    translator = options.open_translator(model, device, allow_pickle)
+    from kinfolk.api.loaded import load_translator
+    from kinfolk.api.translate import translate_file
+    from kinfolk.data.formats import read_texts
+
+    translator = load_translator(model, device, allow_pickle)
     settings = translator.translate_settings(
         beam=beam,
         length_penalty=length_penalty,
@@ -170,9 +174,6 @@ def translate(
         seed=seed,
         copy_unknown=copy_unknown,
     )
-    from kinfolk.api.translate_file import translate_file
-    from kinfolk.data.formats import read_texts
-
     if source is not None and output is not None:
         with working(None) as (work, report):
             translate_file(translator, source, output, settings, column, report)
@@ -191,7 +192,7 @@ def show_translations(chunks: Iterable[Any], n_best: int, several: bool, json: b
     if json:
         print_json([[asdict(hypothesis) for hypothesis in hypotheses] for chunk in chunks for hypotheses in chunk])
         return
-    from kinfolk.api.translate_file import one_line
+    from kinfolk.api.translate import one_line
 
     numbers = count(1)
     for chunk in chunks:
@@ -220,8 +221,9 @@ def align(
       kinfolk align --model english-french "the black cat" "le chat noir" --output cat.png
     """
     from kinfolk.api.align import alignment_layer
+    from kinfolk.api.loaded import load_translator
 
-    alignment = options.open_translator(model, device, allow_pickle).align(source, target, pieces)
+    alignment = load_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = alignment.matrix(layer, head)
     if output is not None:
         from kinfolk.api.align_picture import alignment_picture

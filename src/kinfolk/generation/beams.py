@@ -79,13 +79,6 @@ class ActiveBeams:
         return ActiveBeams(self.sentences, self.max_lengths, going.sums, going.ids, ids)
 
 
-@dataclass(frozen=True)
-class _Text:
-    score: float
-    log_probability: float
-    ids: list[int]
-
-
 class Finished:
     """The best finished texts of each sentence of a request, at most `kept` of each."""
 
@@ -93,7 +86,7 @@ class Finished:
         self.end = request.constraints.end
         sentences, device = len(request.max_lengths), request.source.ids.device
         self.scores = torch.full((sentences, kept), -math.inf, dtype=torch.float64, device=device)  # best first
-        self.texts: list[list[_Text]] = [[] for _ in range(sentences)]
+        self.texts: list[list[Hypothesis]] = [[] for _ in range(sentences)]
 
     def add(self, active: ActiveBeams, candidates: Candidates, ended: Tensor, penalty: float, length: int) -> Tensor:
         """Note the first candidates of each sentence where `ended`; the worst score kept of each sentence.
@@ -110,18 +103,14 @@ class Finished:
             ids = torch.cat([active.ids[own, parents, : length - 1], candidates.ids[own, indices].unsqueeze(1)], 1)
             values = (scores[own, indices], sums[own, indices], ids)
             noted = zip(active.sentences[own].tolist(), *(value.tolist() for value in values), strict=True)
-            for sentence, *text in noted:
-                self.texts[sentence].append(_Text(*text))
+            for sentence, score, total, text in noted:
+                finished = text[-1] == self.end
+                self.texts[sentence].append(Hypothesis(text[: len(text) - finished], score, total, finished))
         return self.scores[active.sentences, -1]
 
     def results(self, n_best: int) -> list[list[Hypothesis]]:
         """The `n_best` texts of each sentence, best first."""
-        ranked = (sorted(texts, key=lambda text: -text.score)[:n_best] for texts in self.texts)
-        return [[self._hypothesis(text) for text in texts] for texts in ranked]
-
-    def _hypothesis(self, text: _Text) -> Hypothesis:
-        finished = text.ids[-1] == self.end
-        return Hypothesis(text.ids[: len(text.ids) - finished], text.score, text.log_probability, finished)
+        return [sorted(texts, key=lambda text: -text.score)[:n_best] for texts in self.texts]
 
 
 def require_finite(log_probabilities: Tensor) -> None:

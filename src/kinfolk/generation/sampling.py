@@ -62,15 +62,15 @@ def likeliest(shares: Tensor, top_k: int | None, top_p: float | None) -> tuple[T
     """The likeliest tokens of each row, best first, and their ids; what is cut off has share 0."""
     vocabulary = shares.shape[1]
     width = min(top_k or FIRST_WIDTH, vocabulary)
-    found, ids = shares.topk(width)
+    best, ids = shares.topk(width)
     if top_p is None:
-        return found, ids
-    while top_k is None and width < vocabulary and bool((found.sum(-1) < top_p).any()):
+        return best, ids
+    while top_k is None and width < vocabulary and bool((best.sum(-1) < top_p).any()):
         width = min(8 * width, vocabulary)
-        found, ids = shares.topk(width)
-    total = found.sum(-1, keepdim=True) if top_k is not None else 1.0
-    before = found.cumsum(-1) - found  # the share of all better ones
-    return found.masked_fill(before >= top_p * total, 0.0), ids
+        best, ids = shares.topk(width)
+    total = best.sum(-1, keepdim=True) if top_k is not None else 1.0
+    before = best.cumsum(-1) - best  # the share of all better ones
+    return best.masked_fill(before >= top_p * total, 0.0), ids
 
 
 def _pick(shares: Tensor, uniform: Tensor) -> Tensor:

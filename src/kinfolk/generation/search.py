@@ -98,7 +98,8 @@ def beam(model: StepModel[Any], request: Request, options: Beam | None = None) -
             stays = compaction_order(stays)
             texts, going, state = texts.keep(stays), going.keep(stays), state.keep(stays)
         texts = texts.extend(going, length)
-        state = state.reorder(_rows(going.parents))
+        sentences = torch.arange(len(going.parents), device=going.parents.device).unsqueeze(1)
+        state = state.reorder((going.parents + options.beams * sentences).flatten())
     return finished.results(options.n_best)
 
 
@@ -111,9 +112,3 @@ def _done(open_best: Tensor, worst: Tensor, max_lengths: Tensor, length: int, op
     if options.early_stopping == "never":
         reach = options.penalty(max_lengths).clamp(min=options.penalty.of(length + 1))
     return nothing_open | (open_best / reach <= worst)
-
-
-def _rows(parents: Tensor) -> Tensor:
-    """(sentences, beams) indices within each sentence -> (rows,) indices within the batch."""
-    sentences, beams = parents.shape
-    return (parents + beams * torch.arange(sentences, device=parents.device).unsqueeze(1)).flatten()

@@ -22,7 +22,7 @@ from torch import Tensor
 from kinfolk.errors import InputError, check_int
 from kinfolk.nn.packed import pack
 from kinfolk.nn.recurrent import CellState
-from kinfolk.objectives.objective import Batch, Sample, example_rows
+from kinfolk.objectives.objective import Batch, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +103,14 @@ class NextToken:
         assert len(opens) == 1, "streams move together"
         tokens = pack([sample.ids for sample in samples], device=device)
         counts = {self.head: float(len(targets))}
-        return StreamBatch(tokens, targets.to(device), counts, example_rows(samples), opens.pop())
+        return StreamBatch(tokens, targets.to(device), counts, opens.pop())
 
     def carry(self, model: Any, batch: Batch, state: CellState | None) -> tuple[dict[str, Tensor], CellState]:
         """The sum of the losses, and the detached state for the next batch."""
         assert isinstance(batch, StreamBatch)
         hidden, after = model.body.read(batch.tokens, None if batch.opens else state)
         total = model.vocabulary_loss(hidden, batch.targets)
-        return {self.head: total}, tuple(piece.detach() for piece in after)
+        return {self.head: total}, tuple(tensor.detach() for tensor in after)
 
     def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
         """Of streams that begin here."""

@@ -38,7 +38,6 @@ class Batch:
     tokens: Tokens
     targets: Tensor
     counts: Mapping[str, float]
-    examples: tuple[int, ...]
 
 
 class Scorer(Protocol):
@@ -97,8 +96,3 @@ class Stateful(Protocol):
 def pack_samples(samples: Sequence[Sample], segments: int, device: torch.device) -> Tokens:
     """Samples as one packed batch, for a model with this number of segment types."""
     return pack_for(segments, [sample.ids for sample in samples], [sample.segments for sample in samples], device)
-
-
-def example_rows(samples: Sequence[Sample]) -> tuple[int, ...]:
-    """The row that each sample came from."""
-    return tuple(sample.example for sample in samples)

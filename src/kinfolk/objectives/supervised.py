@@ -3,7 +3,7 @@
 Classify     -w_y log softmax(s)_y               one class of many, classes may be weighted
 MultiLabel   binary cross-entropy per label      any number of labels
 Regress      (s - y)^2
-Tag          -w_y log softmax(s)_y               at the first piece of each word
+Tag          -w_y log softmax(s)_y               at the first subword of each word
 CrfTag       -log p(tags of the sentence)        p from a linear-chain random field (nn/crf.py)
 Span         -(log p_start + log p_end) / 2      where the answer lies; (0, 0) when there is none
 Choose       -log softmax(s)_y                   over the options of each example, however many there are
@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.nn.packed import Layout, pack_for
-from kinfolk.objectives.objective import Batch, Sample, Scorer, example_rows, pack_samples
+from kinfolk.objectives.objective import Batch, Sample, Scorer, pack_samples
 
-IGNORED = -100  # a token without a tag: a special token, or a further piece of a word
+IGNORED = -100  # a token without a tag: a special token, or a further subword
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Supervised:
         """Pack samples; targets are counted before they go to the device."""
         targets = self.targets(samples)
         tokens = pack_samples(samples, self.segments, device)
-        return Batch(tokens, targets.to(device), {self.head: self.count(targets)}, example_rows(samples))
+        return Batch(tokens, targets.to(device), {self.head: self.count(targets)})
 
     def targets(self, samples: Sequence[Sample]) -> Tensor:
         """All targets of a batch."""
@@ -115,7 +115,7 @@ class Regress(Supervised):
 
 @dataclass(frozen=True)
 class Tag(Supervised):
-    """A tag for the first piece of each word: a sample's target has one tag id, or IGNORED, per token.
+    """A tag for the first subword of each word: a sample's target has one tag id, or IGNORED, per token.
 
     With weights the mean is over weights, not words.
     """
@@ -137,7 +137,7 @@ class Tag(Supervised):
 
 @dataclass(frozen=True)
 class CrfTag(Tag):
-    """Tags as paths: the chain links the first pieces of words; tokens without a tag are not part of it."""
+    """Tags as paths: the chain links the first subwords of words; tokens without a tag are not part of it."""
 
     head: str = "tag_crf"
 
@@ -210,7 +210,6 @@ class Choose(Supervised):
             pack_for(self.segments, ids, segments, device),
             torch.tensor([target.answer for target in targets], device=device),
             {self.head: float(len(samples))},
-            example_rows(samples),
             torch.tensor([start + option for target, start in starts for option in target.options], device=device),
             torch.tensor([share for target in targets for share in target.shares], device=device),
             choices,

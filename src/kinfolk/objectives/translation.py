@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.nn.packed import Tokens, pack
-from kinfolk.objectives.objective import Batch, Sample, example_rows
+from kinfolk.objectives.objective import Batch, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +69,9 @@ class Translation:
         assert min(targets.layout.lengths, default=1) > 0, "a target ends with its end token"
         shifted = targets.ids.roll(1)
         shifted[torch.tensor(targets.layout.starts, dtype=torch.long, device=device)] = self.start_id
-        return PairBatch(
-            pack([sample.ids for sample in samples], device=device),
-            targets.ids,
-            {self.head: float(targets.layout.tokens)},
-            example_rows(samples),
-            Tokens(shifted, targets.layout),
-        )
+        source = pack([sample.ids for sample in samples], device=device)
+        counts = {self.head: float(targets.layout.tokens)}
+        return PairBatch(source, targets.ids, counts, Tokens(shifted, targets.layout))
 
     def losses(self, model: PairModel, batch: Batch) -> dict[str, Tensor]:
         """Of the whole batch; subclasses may have the decoder read something else than the true target."""

@@ -22,7 +22,7 @@ from kinfolk.data.examples import AnyExample
 from kinfolk.data.split import stratified_split
 from kinfolk.errors import DataError, InputError, StopSignalError, type_name
 from kinfolk.files import reading
-from kinfolk.sklearn.pickled import CarriesEncoder
+from kinfolk.sklearn.pickled import TextEstimator
 from kinfolk.training.settings import TrainSettings, settings_fields
 from kinfolk.training.trainer import Progress
 
@@ -55,16 +55,6 @@ def _stamp(folder: Path) -> tuple[object, ...]:
     """Name, size and time of change of the files that a model may be read from."""
     files = sorted(path for path in (*folder.glob("*"), *folder.glob("*/config.json")) if path.is_file())
     return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-
-
-class TextEstimator(CarriesEncoder):
-    """An estimator whose X holds texts."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
-        return tags
 
 
 @dataclass(eq=False, repr=False)
@@ -117,6 +107,7 @@ class TextLearner(TextEstimator):
         names = [setting.name for setting in settings_fields() if hasattr(self, setting.name)]
         values = ((name, getattr(self, name)) for name in names)  # searches give numpy's numbers
         settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in values}
+        callbacks = Callbacks(lambda summary, initialized: print(summary), _print_evaluation)
         train, dev = self._split(examples, seed)
         with tempfile.TemporaryDirectory(prefix="kinfolk-") as folder:
             try:
@@ -131,7 +122,7 @@ class TextLearner(TextEstimator):
                     window=self.window,
                     stride=self.stride,
                     settings=TrainSettings().but(seed=seed, **settings),
-                    callbacks=Callbacks(_print_summary, _print_evaluation) if self.verbose else None,
+                    callbacks=callbacks if self.verbose else None,
                     report=False,
                 )
             except StopSignalError as stop:
@@ -168,10 +159,6 @@ class TextLearner(TextEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
-
-
-def _print_summary(summary: object, initialized: Sequence[str]) -> None:
-    print(summary)
 
 
 def _print_evaluation(seed: int, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import InputError
-from kinfolk.sklearn.base import TextEstimator, TextLearner, loaded
+from kinfolk.sklearn.base import TextLearner, loaded
 from kinfolk.sklearn.data import (
     LISTS,
     ONE,
@@ -26,6 +26,7 @@ from kinfolk.sklearn.data import (
     texts_of,
     words_of,
 )
+from kinfolk.sklearn.pickled import TextEstimator
 from kinfolk.tasks.tag import tag, tag_probabilities, tag_task
 from kinfolk.tasks.text import score_texts, text_task
 from kinfolk.text.tokenizer import Text

@@ -23,8 +23,11 @@ from kinfolk.models.registry import family as family_of
 from kinfolk.text.tokenizer import Tokenizer
 
 
-class CarriesEncoder(BaseEstimator):  # type: ignore[misc]
-    """An estimator whose fitted model is `encoder_`; `needs_heads` says whether its pickle holds more than the body."""
+class TextEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose X holds texts, and whose fitted model is `encoder_`.
+
+    `needs_heads` says whether its pickle holds more than the body.
+    """
 
     needs_heads = True
     device: str
@@ -41,6 +44,12 @@ class CarriesEncoder(BaseEstimator):  # type: ignore[misc]
             device = state["device"] if torch.cuda.is_available() else "cpu"
             state = state | {"encoder_": from_plain(state["encoder_"], device, f"pickled {type(self).__name__}")}
         super().__setstate__(state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
 
 
 def to_plain(encoder: Encoder, heads: bool) -> dict[str, Any]:
