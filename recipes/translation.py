@@ -109,7 +109,7 @@ ENTRIES = {
         "attention, dot (one direction)", "attention", _attention("dot", bidirectional=False), COSINE
     ),
     "attention-bilinear": Entry("attention, bilinear", "attention", _attention("bilinear"), COSINE),
-    "attention-mlp": Entry("attention, perceptron", "attention", _attention("perceptron"), COSINE),
+    "attention-mlp": Entry("attention, additive", "attention", _attention("additive"), COSINE),
     "transformer-15": Entry("Transformer", "transformer", TRANSFORMER, WARM),
     "transformer-60": Entry("Transformer, longer", "transformer", TRANSFORMER, WARM, 60, goal=35),
     "french-45": Entry("Transformer", "transformer", TRANSFORMER, WARM, 45, FRENCH, goal=52),

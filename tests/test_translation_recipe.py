@@ -60,7 +60,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     training = {"batch_size": 32, "evaluations": 1}
     for name, asked in translation.ENTRIES.items():
-        sizes = SIZES[asked.kind] | ({"score": "perceptron"} if asked.kind == "attention" else {})
+        sizes = SIZES[asked.kind] | ({"score": "additive"} if asked.kind == "attention" else {})
         corpus = dataclasses.replace(asked.corpus, vocabulary=VOCABULARY)
         tiny = dataclasses.replace(asked, changes=sizes, training=training, corpus=corpus, minutes=1e-4)
         monkeypatch.setitem(translation.ENTRIES, name, tiny)

@@ -195,6 +195,6 @@ def test_a_dev_set_of_which_nothing_is_left_is_refused(dev: list[tuple[str, str]
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_width_that_only_a_perceptron_has_is_refused_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="score_width is the width of a perceptron; the score is bilinear"):
+def test_a_width_that_only_the_additive_score_has_is_refused_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"score_width.*bilinear"):
         train(tmp_path / "run", changes={**SIZES["attention"], "score_width": 64}, steps=1)

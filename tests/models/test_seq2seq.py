@@ -128,7 +128,7 @@ def test_presets_have_the_sizes_of_the_papers() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", ["lstm, both ways", "gru reset before, both ways", "perceptron, lstm, own tables"])
+@pytest.mark.parametrize("variant", ["lstm, both ways", "gru reset before, both ways", "additive, lstm, own tables"])
 def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None:
     model = our_seq2seq(**VARIANTS[variant]).to("meta")
     source, target = pack([*rows(SOURCES[1:]), []], device="meta"), pack(rows(TARGETS), device="meta")
@@ -147,7 +147,7 @@ def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None
         ({"tied": 1}, "tied=1 is neither true nor false"),
         ({"hidden": 6}, "tied: one table cannot read with width 8 and score vectors of width 6"),
         ({"target_vocabulary_size": 31}, "one table cannot serve 30 source and 31 target tokens"),
-        ({"score": "cosine"}, "score 'cosine' is not known; choose one of dot, bilinear, perceptron"),
+        ({"score": "cosine"}, "score 'cosine' is not known; choose one of dot, bilinear, additive"),
         ({"score": "dot"}, "score dot: vectors of width 8 and 16 have no product; choose bilinear"),
         ({"scroe": "dot"}, 'AttentionConfig has no setting "scroe"; did you mean "score"'),
     ],

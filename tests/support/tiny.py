@@ -251,8 +251,8 @@ PLAIN: dict[str, dict[str, Any]] = {
 LOOKING: dict[str, dict[str, Any]] = {
     "dot, lstm, one way": {"score": "dot", "bidirectional": False},
     "bilinear, gru": {"score": "bilinear", "kind": "gru"},
-    "perceptron, lstm, own tables": {
-        "score": "perceptron", "score_width": 5, "shared_tables": False, "tied": False, "hidden": 6,
+    "additive, lstm, own tables": {
+        "score": "additive", "score_width": 5, "shared_tables": False, "tied": False, "hidden": 6,
     },
 }  # fmt: skip
 RECURRENTS = PLAIN | LOOKING

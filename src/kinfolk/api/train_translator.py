@@ -254,6 +254,6 @@ def _config(preset: TranslationConfig, words: PairTokenizer, changes: Mapping[st
         if name in own:
             raise InputError(f'changes: "{name}" follows from the vocabulary')
     found = type(preset).make(**(dataclasses.asdict(preset) | own | dict(changes)))
-    if changes.get("score_width") and found.score != "perceptron":  # type: ignore[attr-defined]
-        raise ConfigError(f"score_width is the width of a perceptron; the score is {found.score}")  # type: ignore[attr-defined]
+    if changes.get("score_width") and found.score != "additive":  # type: ignore[attr-defined]
+        raise ConfigError(f"score_width is the inner width of the additive score; this score is {found.score}")  # type: ignore[attr-defined]
     return found

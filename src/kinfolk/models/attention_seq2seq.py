@@ -2,8 +2,8 @@
 
 Idea: one state cannot hold a long sentence; let each step of the decoder choose what to look at.
 Departure from Seq2Seq: after each step the decoder's vector is scored against every vector of the encoder (dot product,
-bilinear form or perceptron); the softmax of the scores mixes them into a context vector, and the prediction is made
-from both, tanh(W [h; c]) (nn/scores.py). That vector is not fed to the next step, so under teacher forcing the
+bilinear form or additive); the softmax of the scores mixes them into a context vector, and the prediction is made from
+both, tanh(W [h; c]) (nn/scores.py). That vector is not fed to the next step, so under teacher forcing the
 decoder runs over the whole target at once.
 Papers: Bahdanau et al. 2014, "Neural Machine Translation by Jointly Learning to Align and Translate"; Luong et al.
 2015, "Effective Approaches to Attention-based Neural Machine Translation", whose drawing this is.
@@ -23,12 +23,16 @@ from kinfolk.nn.scores import SCORES, LuongAttention, build_score
 
 @dataclass(frozen=True)
 class AttentionConfig(Seq2SeqConfig):
-    """`score_width` is the inner width of a perceptron; 0: as wide as the decoder."""
+    """`score_width` is the inner width of the additive score; 0: as wide as the decoder."""
 
     score: str = "bilinear"
     score_width: int = 0
 
     choices: ClassVar = Seq2SeqConfig.choices | {"score": tuple(SCORES)}
+    # Folders say "perceptron" for the additive score, as 0.1.0 did.
+    hf_values: ClassVar = Seq2SeqConfig.hf_values | {
+        "score": {"dot": "dot", "bilinear": "bilinear", "perceptron": "additive"}
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()

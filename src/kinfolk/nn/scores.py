@@ -2,7 +2,7 @@
 
     e_tj = score(h_t, s_j)       dot          h's                        both as wide
                                  bilinear     h'W s                      Luong et al. 2015, "general"
-                                 perceptron   w2' tanh(W1 [h; s])        Bahdanau et al. 2014
+                                 additive   w2' tanh(W1 [h; s])        Bahdanau et al. 2014
     a_t  = softmax(e_t)          over the states of its source
     c_t  = sum over j of a_tj s_j
     g_t  = tanh(W [h_t; c_t])    what the prediction is made from: Luong et al. 2015, equation 5
@@ -66,12 +66,12 @@ class AdditiveAttention(Score):
         return self.output(inner).squeeze(-1)  # type: ignore[no-any-return]
 
 
-SCORES = ("dot", "bilinear", "perceptron")
+SCORES = ("dot", "bilinear", "additive")
 
 
 def build_score(kind: str, width: int, source_width: int, inner_width: int) -> Score:
-    """One of `SCORES`; only a perceptron has an inner width."""
-    if kind == "perceptron":
+    """One of `SCORES`; only the additive one has an inner width."""
+    if kind == "additive":
         return AdditiveAttention(width, source_width, inner_width)
     return Bilinear(width, source_width) if kind == "bilinear" else Score()
 
