@@ -43,7 +43,7 @@ class Corpus:
     def pairs(self, part: str, places: Places) -> list[Pair]:
         """What stands there."""
         files = self.files(part, places)
-        return (read_pairs(files[0]) if self.tatoeba else read_parallel(files[0], files[1])).pairs
+        return (read_pairs(files[0]) if self.tatoeba else read_parallel(files[0], files[1])).examples
 
     def arguments(self, places: Places) -> dict[str, Any]:
         """What `train_translator` wants to know of it."""
