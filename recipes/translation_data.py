@@ -70,7 +70,7 @@ def _divided(folder: Path) -> Path:
         return folder
     pairs = [
         Pair(pair.source.translate(BLANKS), pair.target.translate(BLANKS), pair.location)
-        for pair in read_pairs(data_file(TATOEBA)).pairs
+        for pair in read_pairs(data_file(TATOEBA)).examples
     ]
     rest, test = hold_out(pairs, limit=HELD, seed=0)
     learned, dev = hold_out(rest, limit=HELD, seed=1)
