@@ -21,7 +21,8 @@ ORDER = (
     ("checkpoints",),
     ("generation",),
     ("training",),
-    ("demo", "tasks", "api"),
+    ("tasks",),
+    ("demo", "api"),
     ("sklearn", "cli", "show", "serve"),
     ("kinfolk",),  # __init__.py and __main__.py, which only hand out what the others hold
 )
