@@ -43,7 +43,6 @@ def run_kinfolk() -> Run:
     from kinfolk.models.family import with_new_head
     from kinfolk.tasks.task import TaskOptions
     from kinfolk.tasks.text import TextTask
-    from kinfolk.tasks.windows import score_samples
     from kinfolk.training.runs import Run as Folder
     from kinfolk.training.settings import OptimizerSettings, TrainSettings
     from kinfolk.training.trainer import Trainer
@@ -82,7 +81,7 @@ def run_kinfolk() -> Run:
 
     def judge() -> np.ndarray:
         model = trained[0].eval()
-        return measured(score_samples(model, task.objective(model), held.data))
+        return measured(task.text_scores(model, held))
 
     return contestant(train, judge)
 

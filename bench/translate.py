@@ -259,7 +259,7 @@ def translating_note() -> str:
 
 
 def translating_table(found: Found) -> str:
-    from kinfolk.training.bleu import bleu
+    from kinfolk.training.metrics import bleu
 
     rows, truth = [], lines("test2016.de")[:SENTENCES]
     ours = found["translate", US][1]

@@ -38,11 +38,12 @@ def lines(name: str) -> list[str]:
 
 def prepare() -> None:
     """Learn a vocabulary, and write the pairs' ids and weights that every contestant starts from."""
-    from kinfolk.checkpoints.folder import Checkpoint, write_checkpoint
+    from kinfolk.checkpoints.folder import TextModel, write_checkpoint
     from kinfolk.models.family import init_model
     from kinfolk.models.marian import MarianConfig
     from kinfolk.models.registry import family as family_of
-    from kinfolk.text.pairs import as_marian, train_pair_tokenizer
+    from kinfolk.text.marian import as_marian
+    from kinfolk.text.train import train_pair_tokenizer
 
     texts = lines("train.en"), lines("train.de")
     words, _ = as_marian(train_pair_tokenizer("bpe", *texts, VOCABULARY + 1), 512)  # one is lost: the start pads
@@ -52,7 +53,7 @@ def prepare() -> None:
     PAIRS.write_text(json.dumps(ids))
     model: Any = init_model(family_of("marian"), MarianConfig.make(**SHAPE))
     model.body.token_embedding.weight.data[-1] = 0.0
-    write_checkpoint(START, Checkpoint(model))
+    write_checkpoint(START, TextModel(model))
 
 
 @cache
@@ -102,10 +103,10 @@ def run_kinfolk(tuned: bool = True) -> Run:
     from kinfolk.models.transformer import FAMILY, TransformerConfig
     from kinfolk.objectives.translation import Translation, pair_sample
     from kinfolk.training.distributed import world
-    from kinfolk.training.settings import OptimizerSettings
+    from kinfolk.training.settings import TrainSettings
     from kinfolk.training.step import TrainStep
 
-    settings = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=0.0)
+    settings = TrainSettings(max_grad_norm=CLIP).but(learning_rate=RATE, betas=BETAS, weight_decay=0.0)
     start = read_checkpoint(Path(START)).model.state_dict()
     del start["heads.next_token.bias"]  # of zeros, and transformers does not train it
     config = TransformerConfig.make(**SHAPE, sinusoid="halves", zero_start=True)
@@ -113,12 +114,13 @@ def run_kinfolk(tuned: bool = True) -> Run:
     def begin(dropout: float) -> Learn:
         model = Model(FAMILY, dataclasses.replace(config, dropout=dropout))
         model.load_state_dict(start)
-        learner = TrainStep(model, Translation(config.start_id, smoothing=0.0), settings, CLIP, world())
+        learner = TrainStep(model, Translation(config.start_id, smoothing=0.0), settings, world())
         learner.unfreeze(0)
 
         def learn(batch: list[Pair]) -> float:
             items = [pair_sample(*pair, number) for number, pair in enumerate(batch)]
-            return learner.step([items], factor=1.0) or float("nan")
+            losses = learner.step([items], factor=1.0)
+            return float("nan") if losses is None else losses.total
 
         return learn
 

@@ -95,7 +95,7 @@ def commonest_tag(learned: list[Any], held: list[Any]) -> dict[str, float]:
 
 def nearest_sentence(learned: list[Any], held: list[Any]) -> dict[str, float]:
     """The sentence of the context that shares most words with the question."""
-    from kinfolk.training.squad_metrics import f1
+    from kinfolk.training.metrics import f1
 
     def nearest(question: Any) -> str:
         asked = set(question.question.lower().split())

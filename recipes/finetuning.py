@@ -33,13 +33,12 @@ from controls import (
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.cli.output import training_progress
-from kinfolk.cli.training import show_data
-from kinfolk.data.split import stratified_split
+from kinfolk.cli.output import show_data, training_progress
+from kinfolk.data.examples import stratified_split
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_text
 from kinfolk.machine import tune
-from kinfolk.nn.fast.precision import PRECISIONS
+from kinfolk.nn.fast.linear import PRECISIONS
 from kinfolk.tasks.reading import Columns, read_for
 from kinfolk.training.runs import best_entry
 from kinfolk.training.settings import OptimizerSettings, TrainSettings

@@ -29,10 +29,9 @@ from kinfolk.files import parse_json, read_object, read_text
 from kinfolk.machine import tune
 from kinfolk.models.family import init_model
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
-from kinfolk.nn.fast.precision import PRECISIONS
+from kinfolk.nn.fast.linear import PRECISIONS
 from kinfolk.tasks.reading import Columns, read_for
-from kinfolk.training.runs import best_entry
-from kinfolk.training.trainer import Progress
+from kinfolk.training.runs import Progress, best_entry
 
 NAME = "language-model"
 FOLDER = f"runs/{NAME}"  # as commands show it

@@ -18,7 +18,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import kinfolk
-from kinfolk.api.layers import NAMES, choose_layers
+from kinfolk.api.embed import LAYERS, choose_layers
 from kinfolk.files import read_text
 
 ROWS, FOLDS, SEED = 2_000, 5, 0
@@ -41,7 +41,7 @@ def all_vectors(model: kinfolk.Encoder, texts: list[str], pool: str) -> Iterator
     """The vectors of every layer choice under one pooling, from one pass over the texts where that is right."""
     layers = model.model.config.layers
     stacked = model.embed(texts, layers=range(layers + 1), pool=pool).reshape(len(texts), layers + 1, -1)
-    for name in NAMES:
+    for name in LAYERS:
         choice = choose_layers(name, layers)
         wanted = stacked[:, list(choice.numbers)]
         if not choice.summed:
@@ -74,7 +74,7 @@ def recipe(name: str) -> None:
 
 def write(name: str, found: dict[tuple[str, str], np.ndarray], controls: dict[str, np.ndarray]) -> None:
     """docs/results/layer-choices.md."""
-    rows = [[layers, *(_cell(found[layers, pool]) for pool in POOLS)] for layers in NAMES]
+    rows = [[layers, *(_cell(found[layers, pool]) for pool in POOLS)] for layers in LAYERS]
     order = sorted(found, key=lambda key: found[key].mean())
     worst, best = order[0], order[-1]
     *_, words = controls.values()

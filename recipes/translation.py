@@ -28,20 +28,20 @@ from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
 from translation_page import BUSY, GROUPS, SAMPLE_WORDS, write
 
-from kinfolk.api.bleu import measure
+from kinfolk.api.evaluate import evaluate_bleu
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.loaded import Translator, load_translator
-from kinfolk.api.pairs import pair_samples
 from kinfolk.api.train_translator import USUAL, train_translator
+from kinfolk.api.translation import pair_samples
 from kinfolk.cli.output import log_line, training_progress
 from kinfolk.data.batching import BatchSampler
-from kinfolk.data.pairs import Pair
+from kinfolk.data.tables import Pair
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text
 from kinfolk.machine import tune
-from kinfolk.nn.fast.precision import PRECISIONS
-from kinfolk.training.bleu import bleu, tokenization
-from kinfolk.training.trainer import Progress
+from kinfolk.nn.fast.linear import PRECISIONS
+from kinfolk.training.metrics import bleu, tokenization
+from kinfolk.training.runs import Progress
 
 GERMAN = Corpus("Multi30k English-German", "de", vocabulary=6_000)
 FRENCH = Corpus("Multi30k English-French", "fr", vocabulary=6_000)
@@ -180,7 +180,7 @@ def note(name: str, asked: Entry, places: Places) -> None:
     translator, clock = load_translator(folder, "cpu"), Clock(folder / "clock.json")
     steps = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], name)["step"]
     pairs = {part: asked.corpus.pairs(part, places) for part in PARTS}
-    dev, test = (measure(translator, pairs[part]) for part in ("dev", "test"))
+    dev, test = (evaluate_bleu(translator, pairs[part]) for part in ("dev", "test"))
     tokens = clock.steps_per_second * tokens_of_a_step(asked, translator, pairs["train"])
     found = {
         "command": asked.command(name, steps),

@@ -13,7 +13,7 @@ import torch
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.train_translator import train_translator
 from kinfolk.files import read_object, write_json
-from kinfolk.training.trainer import Progress
+from kinfolk.training.runs import Progress
 
 THREADS = 2  # that steps are timed on
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from common import Places, data_file
 
-from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel
+from kinfolk.data.examples import split_pairs
+from kinfolk.data.tables import Pair, read_pairs, read_parallel
 from kinfolk.files import write_bytes
 
 NAME = "translation"
@@ -72,8 +73,8 @@ def _divided(folder: Path) -> Path:
         Pair(pair.source.translate(BLANKS), pair.target.translate(BLANKS), pair.location)
         for pair in read_pairs(data_file(TATOEBA)).examples
     ]
-    rest, test = hold_out(pairs, limit=HELD, seed=0)
-    learned, dev = hold_out(rest, limit=HELD, seed=1)
+    rest, test = split_pairs(pairs, limit=HELD, seed=0)
+    learned, dev = split_pairs(rest, limit=HELD, seed=1)
     for part, kept in zip(PARTS, (learned, dev, test), strict=True):
         lines = (f"{pair.source}\t{pair.target}\n" for pair in kept)
         write_bytes(folder / f"{part}.tsv", "".join(lines).encode())

@@ -11,10 +11,9 @@ from common import Places, table, write_result
 from matplotlib.figure import Figure
 from translation_clock import THREADS
 
-from kinfolk.api.align import alignment_layer
-from kinfolk.api.align_picture import alignment_picture
+from kinfolk.api.align import alignment_layer, alignment_picture
 from kinfolk.api.loaded import load_translator
-from kinfolk.api.markdown import escaped
+from kinfolk.api.report import escaped
 from kinfolk.files import sha256
 from kinfolk.training.pictures import COLOURS, DOTS_PER_INCH, write_figure
 
@@ -330,7 +329,7 @@ def _drawn(translator: Translator, language: str, sentences: Sequence[str], plac
     shown, layers = [], 1
     for number, sentence in enumerate(sentences, 1):
         found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
-        picture, layers = f"translation-{language.lower()}-{number}.png", found.layers
+        picture, layers = f"translation-{language.lower()}-{number}.png", len(found.weights)
         alignment_picture(found, places.results / picture, alignment_layer(layers) + 1)
         matrix = found.matrix(alignment_layer(layers) + 1)
         crossed = crossings(found.source, found.target, matrix.argmax(1).tolist())

@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from kinfolk.api.train_translator import TrainedTranslator, train_translator
+from kinfolk.api.experiment import Trained
+from kinfolk.api.train_translator import train_translator
 
 WORDS = {
     "salt": "sel", "sand": "gru", "bird": "vol", "rock": "dur", "leaf": "fol",
@@ -32,7 +33,7 @@ def pairs(count: int, seed: int = 0) -> list[tuple[str, str]]:
     return [(source, translated(source)) for source in sources]
 
 
-def train(output: Path, kind: str = "attention", count: int = 800, **changes: Any) -> TrainedTranslator:
+def train(output: Path, kind: str = "attention", count: int = 800, **changes: Any) -> Trained:
     """A short run with large steps."""
     usual: dict[str, Any] = {
         "pairs": pairs(count), "dev": pairs(40, seed=1), "kind": kind, "changes": {"dropout": 0.0, **SIZES[kind]},

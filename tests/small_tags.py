@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from kinfolk.api.finetune import Finetuned, finetune
+from kinfolk.api.experiment import Trained
+from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.data.examples import Sentence
 from kinfolk.models.family import with_new_head
@@ -42,7 +43,7 @@ def sentences(count: int, seed: int = 0, longest: int = 4) -> list[Sentence]:
     return found
 
 
-def train_tagger(model: Path, output: Path, count: int = 240, epochs: float = 4.0, **options: Any) -> Finetuned:
+def train_tagger(model: Path, output: Path, count: int = 240, epochs: float = 4.0, **options: Any) -> Trained:
     settings = TrainSettings(epochs=epochs, batch_size=8, optimizer=OptimizerSettings(learning_rate=6e-3))
     return finetune(
         model,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.data.squad import read_squad
-from kinfolk.data.tables import read_examples
+from kinfolk.data.tables import read_examples, read_squad
 from kinfolk.data.tagging import detect_scheme, read_conll
 from support.tiny import write_folder
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib
 import runpy
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from kinfolk.errors import KinfolkError, type_name
-from kinfolk.training.logistic import solve
+from kinfolk.training.metrics import bleu, classification, regression, solve, tagging
 
 EXTRAS = {  # a module that needs an extra: the package that is missing, and the extra
     "kinfolk.sklearn": ("sklearn.base", "train"),
     "kinfolk.training.pictures": ("matplotlib", "train"),
-    "kinfolk.training.metrics": ("seqeval.metrics.sequence_labeling", "train"),
-    "kinfolk.training.bleu": ("sacrebleu.metrics.bleu", "train"),
-    "kinfolk.training.tensorboard": ("torch.utils.tensorboard", "tensorboard"),
 }
 
 
@@ -32,10 +30,21 @@ def test_a_missing_package_is_one_line_with_the_command_that_installs_it(
         runpy.run_path(path)
 
 
-def test_the_same_where_only_a_function_needs_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    with pytest.raises(KinfolkError, match=r'scikit-learn .*folder of kinfolk: pip install "\.\[train\]"$'):
-        solve(np.eye(2), [0, 1])
+ROWS = np.eye(2)
+FUNCTIONS: dict[str, Callable[[], object]] = {  # a package that is missing: what needs it
+    "sklearn.linear_model": lambda: solve(ROWS, [0, 1]),
+    "sklearn.metrics": lambda: classification(ROWS, np.array([0, 1])),
+    "scipy.stats": lambda: regression(ROWS, np.array([0.0, 1.0])),
+    "seqeval.metrics.sequence_labeling": lambda: tagging([["O"]], [["O"]]),
+    "sacrebleu.metrics.bleu": lambda: bleu(["a"], ["a"]),
+}
+
+
+@pytest.mark.parametrize("package", FUNCTIONS)
+def test_the_same_where_only_a_function_needs_the_package(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(KinfolkError, match=r'needs .*folder of kinfolk: pip install "\.\[train\]"$'):
+        FUNCTIONS[package]()
 
 
 def test_a_kind_is_told_with_its_article() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kinfolk.machine import KERNEL_CACHE_LIMITS, limit_kernel_cache
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+PERFORMANCE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
 def test_few_kernels_are_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,8 +28,8 @@ def test_they_can_be_asked_for_before_torch_is_there() -> None:
     assert finished.stdout == "False\n"
 
 
-def test_the_readme_tells_the_same_settings() -> None:
-    assert " ".join(f"{name}={value}" for name, value in KERNEL_CACHE_LIMITS.items()) in README.read_text(
+def test_the_documentation_tells_the_same_settings() -> None:
+    assert " ".join(f"{name}={value}" for name, value in KERNEL_CACHE_LIMITS.items()) in PERFORMANCE.read_text(
         encoding="utf-8"
     )
 

@@ -38,11 +38,12 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
         "embed_width": ["settings"],
         "fill": ["text", "top", "pieces", "words"],
         "info": [],
-        "generate": ["prompts", "max_tokens", "temperature", "top_k", "top_p", "seed", "beam"],
+        "generate": ["prompts", "max_tokens", "temperature", "top_k", "top_p", "seed", "beam", "slide"],
         "next_sentence": ["first", "second"],
         "perplexity": ["texts"],
         "save": ["folder", "card"],
         "sentence_order": ["first", "second"],
+        "stream": ["prompt", "max_tokens", "temperature", "top_k", "top_p", "seed", "slide"],
         "tag": ["texts", "words"],
         "to": ["device"],
     }

@@ -57,11 +57,11 @@ def test_quotes_and_licence_columns_do_not_disturb_the_pairs(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "max"])
 def test_one_pass_gives_the_vectors_of_every_layer_choice(pool: str, tmp_path: Path) -> None:
-    from layer_choices import NAMES, all_vectors
+    from layer_choices import LAYERS, all_vectors
 
     model, texts = kinfolk.load(write_sentence_encoder(tmp_path / "model")), ["A short text.", "word " * 100]
     found = dict(all_vectors(model, texts, pool))
-    assert list(found) == list(NAMES)
+    assert list(found) == list(LAYERS)
     for name, vectors in found.items():
         np.testing.assert_allclose(vectors, model.embed(texts, name, pool), rtol=0, atol=1e-5)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,15 @@ def test_starting_imports_nothing_heavy(arguments: tuple[str, ...]) -> None:
 
 def test_a_heavy_import_would_be_seen() -> None:
     assert "numpy" in imported_by("-c", "import numpy")
+
+
+def test_an_encoder_loads_only_what_it_is_made_of() -> None:
+    folder = Path(__file__).parent / "saved" / "0.1.0" / "model"
+    code = f"import sys, kinfolk; kinfolk.load({str(folder)!r}).embed(['a']); print(*sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert finished.returncode == 0, finished.stderr[-400:]
+    others = {"nn.recurrent", "models.recurrent_lm", "models.seq2seq", "models.transformer", "models.roberta"}
+    assert {f"kinfolk.{name}" for name in others} & {*finished.stdout.split()} == set()
 
 
 def test_the_tests_cannot_reach_another_machine() -> None:

@@ -17,13 +17,14 @@ StopSignalError               not an error: SIGINT or SIGTERM ended a training r
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import math
 import operator
 import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import FrameType
 from typing import Any, NoReturn
 
 MAX_MESSAGES = 20  # about bad rows
@@ -36,44 +37,34 @@ class KinfolkError(Exception):
         super().__init__(" ".join(message.split()))
 
 
-class InputError(KinfolkError):
-    """A text, option or argument that has no meaning here."""
+class InputError(KinfolkError): ...
 
 
-class TooLongError(InputError):
-    """A text is longer than the model reads, and the caller asked for an error."""
+class TooLongError(InputError): ...
 
 
-class DataError(KinfolkError):
-    """A row of a data file cannot be used."""
+class DataError(KinfolkError): ...
 
 
-class FolderError(KinfolkError):
-    """A file or folder is missing, damaged or not to be trusted."""
+class FolderError(KinfolkError): ...
 
 
-class ConfigError(FolderError):
-    """Settings are unknown, of the wrong kind or impossible."""
+class ConfigError(FolderError): ...
 
 
-class TokenizerError(FolderError):
-    """A vocabulary or tokenizer file cannot be used."""
+class TokenizerError(FolderError): ...
 
 
-class WeightsError(FolderError):
-    """Tensors are missing, unexpected, misshapen or not finite."""
+class WeightsError(FolderError): ...
 
 
-class HubError(KinfolkError):
-    """A hub name cannot be reached."""
+class HubError(KinfolkError): ...
 
 
-class MissingHeadError(KinfolkError):
-    """The checkpoint does not carry the part that the verb needs."""
+class MissingHeadError(KinfolkError): ...
 
 
-class TrainingError(KinfolkError):
-    """A training run cannot go on."""
+class TrainingError(KinfolkError): ...
 
 
 class StopSignalError(Exception):
@@ -100,29 +91,22 @@ def shorten_list(names: Iterable[str], limit: int = 5) -> str:
 def type_name(value: object) -> str:
     """The type of a value, with its article: "a list", "an int", "bytes"."""
     name = type(value).__name__
-    if name.endswith("s"):
-        return name
-    return f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
+    return name if name.endswith("s") else f"an {name}" if name[0].lower() in "aeiou" else f"a {name}"
 
 
 def check_int(name: str, value: object, minimum: int = 1) -> int:
     """`value` if it is an integer of at least `minimum` (NumPy's too), else an InputError."""
-    try:
-        number = minimum - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = minimum - 1
-    if number < minimum:
-        raise InputError(f"{name}={str(value)[:60]} is not a whole number of {minimum} or more")
-    return number
+    with contextlib.suppress(TypeError):
+        if not isinstance(value, bool) and operator.index(value) >= minimum:  # type: ignore[arg-type]
+            return operator.index(value)  # type: ignore[arg-type]
+    raise InputError(f"{name}={str(value)[:60]} is not a whole number of {minimum} or more")
 
 
 def check_collection(values: object, expected: str) -> Iterable[Any]:
     """`values` if it is an ordered collection, else an InputError: not a text, a mapping, a set or a DataFrame."""
     single = isinstance(values, str | bytes | Mapping) or getattr(values, "shape", None) == ()  # a NumPy scalar
-    if single or not isinstance(values, Iterable):
-        raise InputError(f"expected {expected}, found {type_name(values)}")
-    if isinstance(values, set | frozenset):
-        raise InputError(f"expected {expected}, found {type_name(values)}, which has no order; give a list")
+    if single or not isinstance(values, Iterable) or isinstance(values, set | frozenset):
+        raise InputError(f"expected {expected}, found {type_name(values)}; give a list, which has an order")
     if hasattr(values, "columns"):  # iterating over a DataFrame gives the names of its columns
         raise InputError(f'expected {expected}, found a table; give one of its columns, as in table["text"]')
     return values
@@ -137,17 +121,11 @@ def check_texts(texts: Iterable[object]) -> Iterator[str]:
 
 
 def check_number(name: str, value: object, low: float, high: float, allowed: str, inclusive: bool = False) -> float:
-    """`value` if it is a number above `low` (or that, `inclusive`) and at most `high`, else an InputError.
-
-    `allowed` says which are allowed.
-    """
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not (low < value <= high or (inclusive and value == low))
-    ):
-        raise InputError(f"{name}={str(value)[:60]} must be {allowed}")
-    return value
+    """`value` if it is a number above `low` (or that, `inclusive`) and at most `high`; `allowed` says so in words."""
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if low < number <= high or (inclusive and number == low):
+        return number
+    raise InputError(f"{name}={str(value)[:60]} must be {allowed}")
 
 
 def missing_extra(need: str, error: ImportError, extra: str = "train") -> KinfolkError:
@@ -160,20 +138,17 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> str:
     options = list(known)
     if isinstance(value, str) and value in options:
         return value
-    raise InputError(
-        f"{name}={value!r} is not known; choose one of {', '.join(options)}{did_you_mean(str(value), options)}"
-    )
+    close = did_you_mean(str(value), options)
+    raise InputError(f"{name}={value!r} is not known; choose one of {', '.join(options)}{close}")
 
 
 class RowErrors:
-    """The bad rows of a file: all are counted, the first are allowed. Up to `allowed` of them may be left out."""
+    """The bad rows of a file: all are counted, up to `allowed` may be left out."""
 
     def __init__(self, location: str, allowed: int | None = None):
         if allowed is not None:
             check_int("max_bad_rows", allowed, 0)
-        self.location = location
-        self.allowed = allowed
-        self.count = 0
+        self.location, self.allowed, self.count = location, allowed, 0
         self.messages: list[str] = []
 
     def add(self, line: int | str, reason: str) -> None:
@@ -185,7 +160,6 @@ class RowErrors:
             self.raise_if_any()
 
     def raise_if_any(self) -> None:
-        """Raise the messages, if there are more bad rows than allowed."""
         if self.count > (self.allowed or 0):
             more = f"; and {self.count - len(self.messages):,} more" if self.count > len(self.messages) else ""
             limit = "" if self.allowed is None else "; correct them, or allow more (--max-bad-rows)"
@@ -197,26 +171,20 @@ class RowErrors:
 
 
 def json_type(value: Any) -> str:
-    """The type of a JSON value, for a message."""
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return "a number" if type(value) in (int, float) else names.get(type(value), f"a {type(value).__name__}")
 
 
 def missing_column(column: str, present: Sequence[str]) -> str:
-    """The message about a missing column, with those that exist."""
-    return (
-        f'no column "{column}"; there are: {shorten_list(present, limit=12) or "none"}{did_you_mean(column, present)}'
-    )
+    known = shorten_list(present, limit=12) or "none"
+    return f'no column "{column}"; there are: {known}{did_you_mean(column, present)}'
 
 
 def warn(warning: Warning) -> None:
     """Issue a warning that points to the line which called this package."""
     frame = sys._getframe()
-    while frame.f_back is not None and _module(frame).startswith("kinfolk."):
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("kinfolk."):
         frame = frame.f_back
     # Without a registry: Python would leave out a second warning that happens to have the same words.
-    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno, _module(frame))
-
-
-def _module(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "<string>"))  # code that was run by exec may have none
+    module = str(frame.f_globals.get("__name__", "<string>"))  # code that was run by exec may have none
+    warnings.warn_explicit(warning, None, frame.f_code.co_filename, frame.f_lineno, module)

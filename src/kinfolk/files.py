@@ -1,8 +1,7 @@
 """Reading files that are not trusted, and writing files that are never half there.
 
 Every write is: temporary file in the same folder, flush, fsync, rename, fsync of the folder. A reader therefore
-sees the old file or the new one, whatever happens in between. Every part of the package
-reads or writes something, so it lies beside errors.py.
+sees the old file or the new one, whatever happens in between.
 """
 
 from __future__ import annotations
@@ -30,11 +29,8 @@ LARGEST_JSON = 256 * 2**20  # tokenizer.json of the largest public vocabularies 
 
 
 def inside(folder: Path, name: str) -> Path:
-    """`folder / name`, refused when the name is absolute, climbs out, or is a link that leads out.
-
-    Links are followed once the plain name is clean: hub caches store every file as a link into the cache's own
-    `blobs` folder, so a link is allowed to end in `blobs` beside the snapshot's parent and nowhere else outside.
-    """
+    """`folder / name`, refused when the name is absolute, climbs out, or is a link that leads out. Hub caches store
+    every file as a link into their own `blobs` folder, so a link may end there as well."""
     parts = Path(name).parts
     if not name or "\0" in name or Path(name).is_absolute() or ".." in parts or name.startswith("~"):
         raise FolderError(f"{folder}: the name {name[:80]!r} leaves the folder; refused")
@@ -51,10 +47,7 @@ def inside(folder: Path, name: str) -> Path:
 
 def is_folder(path: str | Path) -> bool:
     """Is a folder there? A name that the system cannot look for (too long, a NUL) names none."""
-    try:
-        return Path(path).is_dir()
-    except (OSError, ValueError):
-        return False
+    return os.path.isdir(path)
 
 
 @contextlib.contextmanager
@@ -63,9 +56,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        shown = str(path)
-        if len(shown) > LONGEST_SHOWN:  # a name from a hostile index
-            shown = f"{shown[: LONGEST_SHOWN // 2]}…{shown[-LONGEST_SHOWN // 4 :]}"
+        shown = str(path)[:LONGEST_SHOWN]  # it may be a name from a hostile index
         raise FolderError(f"{shown}: cannot be read ({error.strerror or error})") from None
 
 
@@ -80,7 +71,6 @@ def require_file(path: Path, what: str = "file") -> Path:
 
 
 def read_bytes(path: Path, max_bytes: int = LARGEST_JSON) -> bytes:
-    """The whole of a file of at most `max_bytes` bytes."""
     require_file(path)
     with reading(path):
         size = path.stat().st_size
@@ -107,17 +97,13 @@ def parse_json(text: str, location: str) -> Any:
             raise FolderError(f"{location}: duplicate key {twice[:80]!r}")
         return content
 
-    def refuse(constant: str) -> Any:
-        raise FolderError(f"{location}: {constant} is not JSON")
-
     def finite(digits: str) -> float:
-        number = float(digits)
-        if math.isinf(number):
-            raise FolderError(f"{location}: the number {digits[:80]} is too large")
-        return number
+        if not math.isfinite(float(digits)):
+            raise FolderError(f"{location}: the number {digits[:80]} is not finite")
+        return float(digits)
 
     try:
-        return json.loads(text, object_pairs_hook=unique, parse_constant=refuse, parse_float=finite)
+        return json.loads(text, object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
     except RecursionError:
         raise FolderError(f"{location}: nested too deeply to be a real file") from None
     except ValueError as error:  # JSONDecodeError, and integers with too many digits
@@ -125,7 +111,6 @@ def parse_json(text: str, location: str) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, checked as `parse_json` says."""
     return parse_json(read_text(path), str(path))
 
 
@@ -138,7 +123,6 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def sha256(path: Path) -> str:
-    """Hash of a file, read in chunks."""
     with reading(require_file(path)), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -151,25 +135,30 @@ def check_not_same_file(source: str | Path, output: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
-    """A binary stream whose content replaces `path` when the block ends well, and vanishes otherwise.
-
-    `needs` is the number of bytes to come, where it is known: for the message about a full disk.
-    """
+def _replacing(path: Path, needs: int) -> Iterator[Path]:
+    """A fresh hidden name in the same folder; what the caller makes there becomes `path`, or is removed on an error.
+    The caller creates it, so the process's umask applies by itself."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
     with writing(path, needs):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = _beside(path)
         try:
-            with temporary.open("x+b") as stream:
-                yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
+            yield temporary
             os.replace(temporary, path)
             sync_folder(path.parent)
-        except BaseException:
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
             with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+                temporary.unlink()
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path, needs: int = 0) -> Iterator[BinaryIO]:
+    """A binary stream whose content replaces `path` when the block ends well, and vanishes otherwise. `needs` is the
+    number of bytes to come, where it is known: for the message about a full disk."""
+    with _replacing(path, needs) as temporary, temporary.open("x+b") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -190,36 +179,23 @@ def write_json(path: Path, content: Any) -> None:
 @contextlib.contextmanager
 def atomic_folder(path: Path, needs: int = 0) -> Iterator[Path]:
     """A temporary folder that becomes `path` when the block ends well; an existing, non-empty `path` is refused.
-
-    `needs` is the number of bytes to come, where it is known: without room for them nothing is begun. Messages name the
-    files by their final path.
-    """
-    with writing(path, needs):
+    `needs`: the bytes to come, without room for which nothing is begun. Messages name files by their final path."""
+    with _replacing(path, needs) as temporary:
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise FolderError(f"{path} already exists and is not an empty folder; choose another name or remove it")
-        path.parent.mkdir(parents=True, exist_ok=True)
         if needs > shutil.disk_usage(path.parent).free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        temporary = _beside(path)
         temporary.mkdir()
         try:
             yield temporary
-            sync_folder(temporary)
-            os.replace(temporary, path)
-            sync_folder(path.parent)
-        except BaseException as error:
-            shutil.rmtree(temporary, ignore_errors=True)
-            if isinstance(error, FolderError) and str(temporary) in str(error):
-                raise type(error)(str(error).replace(str(temporary), str(path))) from None
-            raise
+        except FolderError as error:
+            raise type(error)(str(error).replace(str(temporary), str(path))) from None
+        sync_folder(temporary)
 
 
 def lock_file(path: Path) -> BaseFileLock:
-    """Lock `path` for this process until `release()`; a FolderError names the process that holds it already.
-
-    The system frees the lock when its process ends, however it ends. The file holds the process id of whoever locked it
-    last; on Windows it cannot be read while it is locked, so there the message names no process.
-    """
+    """Lock `path` for this process until `release()` or its end; a FolderError names the process that holds it already.
+    The file holds the process id of whoever locked it last; on Windows it cannot be read while it is locked."""
     from filelock import FileLock, Timeout  # 10 ms that only training needs
 
     # a soft lock is a mere file: it would outlive a killed process, so a disk without locks is an error
@@ -246,11 +222,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _beside(path: Path) -> Path:
-    """A fresh hidden name in the same folder. The caller creates it, so the process's umask applies by itself."""
-    return path.parent / f".{path.name}.{secrets.token_hex(6)}.part"
 
 
 @contextlib.contextmanager

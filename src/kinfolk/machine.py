@@ -1,10 +1,7 @@
 """Settings of the process that make computing faster: for our own commands, and for users who call `tune()`.
 
-glibc hands every large block back to the system when it is freed and has it zeroed anew, page by page, when the next
-one is asked for. A model asks for the same large blocks again and again. `tune` tells the allocator to keep them.
-
-oneDNN compiles a kernel for each shape of a product, 0.6 MB each, and keeps a thousand. That is good for one sentence
-at a time, of which there are few lengths. The batches of a long file hardly ever have the same number of tokens.
+glibc hands every large freed block back to the system, which zeroes it anew when a model asks for the same again.
+oneDNN keeps a thousand compiled kernels, 0.6 MB each, one for each shape; the batches of a file hardly share any.
 """
 
 from __future__ import annotations
@@ -18,26 +15,18 @@ import sys
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 KEPT_BYTES = 2**30
 MAX_OVERHEAD = 1.5  # times what a step needs may be held
-KERNEL_CACHE_LIMITS = {
-    "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
-    "LRU_CACHE_CAPACITY": "1",
-}  # oneDNN's, and torch's before it
+KERNEL_CACHE_LIMITS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "1"}  # oneDNN's, torch's before
 
 
 def tune() -> None:
     """Keep freed memory (up to a gigabyte) for the next batch, and flush denormal numbers to zero.
 
-    It changes the whole process, so a library must not do it unasked. On systems without glibc only the second
-    part applies.
-
-    >>> from kinfolk.machine import tune
-    >>> tune()
+    It changes the whole process, so a library must not do it unasked. Without glibc only the second part applies.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
-            library = ctypes.CDLL(None)
-            library.mallopt(MMAP_MAX, 0)
-            library.mallopt(TRIM_THRESHOLD, KEPT_BYTES)
+            ctypes.CDLL(None).mallopt(MMAP_MAX, 0)
+            ctypes.CDLL(None).mallopt(TRIM_THRESHOLD, KEPT_BYTES)
     import torch
 
     torch.set_flush_denormal(True)
@@ -57,17 +46,14 @@ def trim_memory() -> None:
 
 
 class HeapTrimmer:
-    """Lets freed memory stay for the next step of a long run, but not pile up.
-
-    Batches differ in size, and a hole that one of them left may fit none of the next. What a step needs is seen after
-    memory was handed back; when half as much again is held, it is handed back once more.
-    """
+    """Lets freed memory stay for the next step of a long run, but not pile up. Batches differ in size, and a hole that
+    one of them left may fit none of the next. What a step needs is seen after memory was handed back; when half as much
+    again is held, it is handed back once more."""
 
     def __init__(self) -> None:
         self._needed, self._trimmed = 0, True
 
     def step(self) -> None:
-        """To be called after each step."""
         resident = resident_memory()
         if self._trimmed:
             self._needed, self._trimmed = max(self._needed, resident), False
@@ -77,7 +63,6 @@ class HeapTrimmer:
 
 
 def resident_memory() -> int:
-    """Bytes of this process that are in memory; 0 where the system does not say."""
     try:
         with open("/proc/self/statm", encoding="ascii") as stream:
             return int(stream.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.api.finetune import Finetuned
+from kinfolk.api.experiment import Trained
 from kinfolk.api.loaded import Encoder, load
 from small_tags import train_tagger
 from support.tiny import write_folder
@@ -24,6 +24,6 @@ def encoder(five_layers: Path) -> Encoder:
 
 
 @pytest.fixture(scope="session", params=["words", "paths"])
-def taggers(request: pytest.FixtureRequest, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+def taggers(request: pytest.FixtureRequest, tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A small model trained to tag words one by one, and another to tag them as paths."""
     return train_tagger(tiny_bert, tmp_path_factory.mktemp("taggers") / "run", crf=request.param == "paths")

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.api.align import Alignment, align_generated, word_groups
-from kinfolk.api.align_picture import alignment_picture
+from kinfolk.api.align import Alignment, align, alignment_picture, word_groups
 from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.errors import InputError
-from kinfolk.text.pairs import train_pair_tokenizer
+from kinfolk.text.train import train_pair_tokenizer
 from small_pairs import pairs
 from support.tiny import our_transformer
 
@@ -118,7 +117,7 @@ def test_what_the_model_wrote_is_aligned_as_it_wrote_it(small_translator: Path, 
         assert (own.target, own.target_offsets) == (given.target, given.target_offsets)
         np.testing.assert_allclose(own.weights, given.weights, atol=1e-6)
     ids = [9, 12, transformer.tokenizer.unknown_id, 40, 41]
-    parts = align_generated(transformer.model, transformer.tokenizer, "salt moon", ids)
+    parts = align(transformer, "salt moon", None, ids)
     assert len(parts.target) == len(ids) + 1
     assert "\ufffd" in parts.target[2]
     assert parts.target_text == transformer.tokenizer.decode(ids, unknown="\ufffd")

@@ -13,15 +13,17 @@ import torch
 import transformers
 
 from kinfolk.api.evaluate import evaluate
-from kinfolk.api.finetune import Finetuned, finetune
+from kinfolk.api.experiment import Trained
+from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.data.examples import Question
-from kinfolk.data.squad import read_squad
+from kinfolk.data.tables import read_squad
 from kinfolk.errors import ConfigError, InputError, MissingHeadError
 from kinfolk.models.family import with_new_head
-from kinfolk.tasks.answer import AnswerTask
-from kinfolk.tasks.registry import make_task, saved_task
-from kinfolk.tasks.task import TaskOptions, Windows
+from kinfolk.tasks.answer import AnswerTask, answer_task
+from kinfolk.tasks.reading import make_task, saved_task
+from kinfolk.tasks.task import TaskOptions
+from kinfolk.text.windows import Windows
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import shared_data
 
@@ -64,7 +66,7 @@ def squad_file(path: Path, asked: list[Question]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     settings = TrainSettings(epochs=3, batch_size=8, evaluations=1, optimizer=OptimizerSettings(learning_rate=3e-3))
     output = tmp_path_factory.mktemp("runs") / "answers"
     dev = questions(30, seed=1, most=60)
@@ -72,11 +74,11 @@ def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Finetu
 
 
 @pytest.fixture(scope="module")
-def reader(trained: Finetuned) -> Encoder:
+def reader(trained: Trained) -> Encoder:
     return load(trained.folder, device="cpu")
 
 
-def test_a_tiny_model_learns_where_answers_stand_and_when_there_is_none(trained: Finetuned, reader: Encoder) -> None:
+def test_a_tiny_model_learns_where_answers_stand_and_when_there_is_none(trained: Trained, reader: Encoder) -> None:
     assert trained.metrics["f1"] > 0.9
     assert list(trained.metrics)[:2] == ["f1", "exact"]
     assert trained.metrics["unanswerable_f1"] > 0.7 < trained.metrics["answerable_f1"]
@@ -119,7 +121,7 @@ def test_company_does_not_change_an_answer(reader: Encoder) -> None:
         np.testing.assert_allclose([one.score for one in found], [one.score for one in alone], rtol=0, atol=1e-4)
 
 
-def test_the_saved_model_says_what_the_trained_one_said(trained: Finetuned, reader: Encoder, tmp_path: Path) -> None:
+def test_the_saved_model_says_what_the_trained_one_said(trained: Trained, reader: Encoder, tmp_path: Path) -> None:
     task = saved_task(reader)
     assert isinstance(task, AnswerTask)
     assert task.unanswerable
@@ -129,7 +131,7 @@ def test_the_saved_model_says_what_the_trained_one_said(trained: Finetuned, read
     assert found.metrics == pytest.approx(trained.metrics)
 
 
-def test_the_reference_library_opens_the_folder_and_scores_alike(trained: Finetuned, reader: Encoder) -> None:
+def test_the_reference_library_opens_the_folder_and_scores_alike(trained: Trained, reader: Encoder) -> None:
     theirs, report = transformers.AutoModelForQuestionAnswering.from_pretrained(
         trained.folder / "model", output_loading_info=True
     )
@@ -209,7 +211,7 @@ def test_what_has_no_meaning_is_refused(reader: Encoder, tiny_bert: Path) -> Non
     with pytest.raises(InputError, match=r"question 2: .*'so'"):
         reader.answer([("why ?", "so"), "so"])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="null_threshold is not a number"):
-        AnswerTask.from_hf({"null_threshold": "high"})
+        answer_task(replace(reader, hf_config={"null_threshold": "high"}))
 
 
 def test_public_questions_are_read_and_judged(minilm: Path) -> None:

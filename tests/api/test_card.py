@@ -16,18 +16,19 @@ import yaml
 from huggingface_hub import ModelCard
 
 import kinfolk
-from kinfolk.api.finetune_report import DEMO_NAME, KINDS, FinetuneSummary, base_model
+from kinfolk.api.experiment import SeedResult, Sides
 from kinfolk.api.loaded import Encoder
-from kinfolk.api.report import model_card, write_report
+from kinfolk.api.report import Report, model_card, write_report
+from kinfolk.api.supervised import DEMO_NAME, KINDS, SupervisedExperiment, base_model
 from kinfolk.data.examples import Example
-from kinfolk.data.summary import summarize
-from kinfolk.tasks.reading import READERS
+from kinfolk.tasks.reading import TASKS
 from kinfolk.tasks.task import EvalResult, Mistake
 from kinfolk.tasks.text import TextTask
+from kinfolk.text.windows import TokenCounts
 from kinfolk.training.settings import TrainSettings
 
 WEIRD = ("a|b", "line\nbreak", "---", "# *x* `y` <b> $z$", "日本語", "\udcff\0", "", "x" * 5000)
-Made = Callable[..., FinetuneSummary]
+Made = Callable[..., Report]
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,26 @@ def encoder(tiny_bert: Path) -> Encoder:
     return kinfolk.load(tiny_bert, device="cpu")
 
 
+def counts_of(encoder: Encoder, examples: list[Example]) -> TokenCounts:
+    counts = TokenCounts(encoder.tokenizer)
+    for example in examples:
+        counts.add(encoder.tokenizer.encode(example.text), pair=False)
+    return counts
+
+
 @pytest.fixture
 def made(encoder: Encoder) -> Made:
-    """An account of a run with these labels, other things changed as wished."""
+    """The report of a run with these labels, other things changed as wished."""
 
-    def make(labels: tuple[str, ...] = ("no", "yes"), seeds: int = 1, **changes: Any) -> FinetuneSummary:
+    def make(
+        labels: tuple[str, ...] = ("no", "yes"),
+        seeds: int = 1,
+        base: str = "demo",
+        name: str = "stars",
+        train: str = "train.csv",
+        measured: bool = True,
+        seconds: float | None = 90.0,
+    ) -> Report:
         examples = [Example(f"text {label}", None, label, f"train.csv:{row}") for row, label in enumerate(labels)]
         counts = [[row + column for column in range(len(labels))] for row in range(len(labels))]
         mistakes = [Mistake("/secret/dev.csv:7", "a | secret\ntext\udcff", labels[0], labels[-1], 0.99)] * 3
@@ -48,22 +64,22 @@ def made(encoder: Encoder) -> Made:
             {"step": 1, "loss": 0.5, "learning_rate": 1e-4, "epoch": 0},
             {"step": 2, "loss": 0.4, "metrics": metrics, "selection_score": 0.75},
         ]
-        account = FinetuneSummary(
-            name="stars",
-            base="demo",
-            model=encoder.model,
-            task=TextTask("classify", labels),
-            data=summarize(examples, examples, encoder.tokenizer, encoder.context),
-            train="train.csv",
-            dev="dev.csv",
-            settings=TrainSettings(),
-            result=EvalResult(metrics, counts, mistakes),
-            by_seed={seed: {name: value - seed / 10 for name, value in metrics.items()} for seed in range(seeds)},
-            best=0,
-            logs=dict.fromkeys(range(seeds), log),
-            seconds=90.0,
+        task = TextTask("classify", labels)
+        experiment = SupervisedExperiment(
+            dataclasses.replace(encoder, name=base),
+            task,
+            Sides(examples, examples, [], "", (train, "dev.csv")),
+            TrainSettings(),
+            Path(name),
         )
-        return dataclasses.replace(account, **changes)
+
+        def result(seed: int) -> SeedResult:
+            own = {name: value - seed / 10 for name, value in metrics.items()}
+            evaluated = EvalResult(own, counts, mistakes) if measured else EvalResult({})
+            taken = None if seconds is None else seconds / seeds
+            return SeedResult(encoder.model, evaluated, [], log if measured else [], taken, task)
+
+        return experiment.report({seed: result(seed) for seed in range(seeds)}, 0)
 
     return make
 
@@ -74,7 +90,7 @@ def header(card: str) -> dict[str, Any]:
 
 
 def test_the_hub_reads_the_header(made: Made, tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text(model_card(made().report()), encoding="utf-8")
+    (tmp_path / "README.md").write_text(model_card(made()), encoding="utf-8")
     data = ModelCard.load(tmp_path / "README.md").data
     assert data.pipeline_tag == "text-classification"
     assert data.base_model == DEMO_NAME
@@ -90,7 +106,7 @@ def test_the_hub_reads_the_header(made: Made, tmp_path: Path) -> None:
 
 
 def test_it_tells_how_the_model_was_made(made: Made) -> None:
-    card = model_card(made(seeds=3).report())
+    card = model_card(made(seeds=3))
     for told in (
         "one of 2 labels",
         f"from `{DEMO_NAME}`",
@@ -108,7 +124,7 @@ def test_it_tells_how_the_model_was_made(made: Made) -> None:
 
 
 def test_a_card_quotes_no_text_and_no_path(made: Made, tmp_path: Path) -> None:
-    card = model_card(made(base=str(tmp_path / "deep" / "base"), seconds=None).report())
+    card = model_card(made(base=str(tmp_path / "deep" / "base"), seconds=None))
     assert "secret" not in card
     assert str(tmp_path) not in card
     assert "the model of a folder base" in card
@@ -124,12 +140,12 @@ def test_only_hub_names_are_base_models(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_model_without_a_dev_set_claims_nothing(made: Made) -> None:
-    card = model_card(made(result=EvalResult({}), by_seed={0: {}}, logs={0: []}).report())
+    card = model_card(made(measured=False))
     assert "there was no dev set" in card
     assert "model-index" not in header(card)
 
 
-@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("kind", TASKS)
 def test_every_task_can_be_told_and_its_verb_exists(kind: str) -> None:
     verb = KINDS[kind].ask.removeprefix("model.").split("(")[0]
     assert inspect.isfunction(getattr(Encoder, verb))
@@ -138,11 +154,11 @@ def test_every_task_can_be_told_and_its_verb_exists(kind: str) -> None:
 @pytest.mark.parametrize("repeats", [1, 5], ids=["a matrix", "many labels"])
 def test_card_and_report_survive_any_label(made: Made, tmp_path: Path, repeats: int) -> None:
     labels = tuple(f"{label}{number or ''}" for number in range(repeats) for label in WEIRD)
-    account = made(labels, train="a: b\n---\n.csv", name="--- x\n")
-    card = model_card(account.report())
+    report = made(labels, train="a: b\n---\n.csv", name="--- x\n")
+    card = model_card(report)
     card.encode()
     assert header(card)["model-index"][0]["name"] == "--- x"
-    assert write_report(tmp_path, account.report(), ["a note | with\nlines"]) == []
+    assert write_report(tmp_path, report, ["a note | with\nlines"]) == []
     found = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "a note \\| with lines" in found
     assert max(map(len, card.splitlines())) < 2000
@@ -150,8 +166,8 @@ def test_card_and_report_survive_any_label(made: Made, tmp_path: Path, repeats: 
 
 
 def test_the_report_has_the_pictures_and_the_mistakes(made: Made, tmp_path: Path) -> None:
-    account = made(seeds=2)
-    assert write_report(tmp_path, account.report()) == []
+    report = made(seeds=2)
+    assert write_report(tmp_path, report) == []
     found = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "![loss](loss.png)" in found
     assert "![confusion](confusion.png)" in found
@@ -159,7 +175,7 @@ def test_the_report_has_the_pictures_and_the_mistakes(made: Made, tmp_path: Path
     assert "| 1 | 0.6500 | 0.4000 | 0.1500 |" in found
     rows = [json.loads(line) for line in (tmp_path / "mistakes.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 3
-    assert rows[0] == dataclasses.asdict(account.result.mistakes[0]) | {"text": "a | secret\ntext?"}
+    assert rows[0] == dataclasses.asdict(report.mistakes[0]) | {"text": "a | secret\ntext?"}
 
 
 def test_without_matplotlib_the_report_has_a_note_instead(
@@ -167,7 +183,7 @@ def test_without_matplotlib_the_report_has_a_note_instead(
 ) -> None:
     monkeypatch.delitem(sys.modules, "kinfolk.training.pictures", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    (note,) = write_report(tmp_path, made().report())
+    (note,) = write_report(tmp_path, made())
     assert "pip install" in note
     assert "no pictures were drawn" in (tmp_path / "report.md").read_text()
     assert not (tmp_path / "loss.png").exists()

@@ -12,16 +12,17 @@ import torch
 import transformers
 
 from kinfolk.api.evaluate import evaluate
-from kinfolk.api.finetune import Finetuned, finetune
+from kinfolk.api.experiment import Trained
+from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load
-from kinfolk.data.choices import read_choices
 from kinfolk.data.examples import Choice
+from kinfolk.data.tables import read_choices
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.nn.packed import pack
 from kinfolk.tasks.choice import ChoiceTask, choose
-from kinfolk.tasks.registry import make_task, saved_task
-from kinfolk.tasks.task import TaskOptions, Windows
-from kinfolk.tasks.windows import CutWarning, split_text
+from kinfolk.tasks.reading import make_task, saved_task
+from kinfolk.tasks.task import TaskOptions
+from kinfolk.text.windows import CutWarning, Windows, split_text
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from support.tiny import write_folder
 from surroundings import shared_data
@@ -42,14 +43,14 @@ def choices(count: int, seed: int) -> list[Choice]:
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     settings = TrainSettings(epochs=4, batch_size=8, evaluations=1, optimizer=OptimizerSettings(learning_rate=3e-3))
     output = tmp_path_factory.mktemp("runs") / "choices"
     return finetune(tiny_bert, choices(100, 0), output, choices(30, 1), task="choose", settings=settings, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def chooser(trained: Finetuned) -> Encoder:
+def chooser(trained: Trained) -> Encoder:
     return load(trained.folder, device="cpu")
 
 
@@ -60,7 +61,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return load(folder, device="cpu")
 
 
-def test_a_tiny_model_learns_to_choose_among_any_number_of_options(trained: Finetuned, chooser: Encoder) -> None:
+def test_a_tiny_model_learns_to_choose_among_any_number_of_options(trained: Trained, chooser: Encoder) -> None:
     assert list(trained.metrics) == ["accuracy"]
     assert trained.metrics["accuracy"] > 0.9
     found = chooser.choose("river bird", ["paper house", "light", "cloud salt", "glass"])
@@ -69,14 +70,14 @@ def test_a_tiny_model_learns_to_choose_among_any_number_of_options(trained: Fine
     assert sum(found.probabilities) == pytest.approx(1)
 
 
-def test_the_saved_model_chooses_as_the_trained_one_did(trained: Finetuned, chooser: Encoder, tmp_path: Path) -> None:
+def test_the_saved_model_chooses_as_the_trained_one_did(trained: Trained, chooser: Encoder, tmp_path: Path) -> None:
     assert saved_task(chooser) == ChoiceTask()
     rows = [{"context": one.context, "options": one.options, "answer": one.answer} for one in choices(30, 1)]
     (tmp_path / "dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert evaluate(chooser, tmp_path / "dev.jsonl").metrics == pytest.approx(trained.metrics)
 
 
-def test_the_reference_library_opens_the_folder_and_scores_alike(trained: Finetuned, chooser: Encoder) -> None:
+def test_the_reference_library_opens_the_folder_and_scores_alike(trained: Trained, chooser: Encoder) -> None:
     theirs, report = transformers.AutoModelForMultipleChoice.from_pretrained(
         trained.folder / "model", output_loading_info=True
     )

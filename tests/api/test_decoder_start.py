@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import kinfolk
-from kinfolk.api.experiment import Callbacks
-from kinfolk.api.pairs import PairSurvey
+from kinfolk.api.experiment import Callbacks, Summary
 from kinfolk.errors import ConfigError, InputError
 from kinfolk.text.pairs import PairTokenizer
 from small_pairs import pairs, train
@@ -32,7 +31,7 @@ def begun(output: Path, **changes: Any) -> Any:
 
 
 def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path) -> None:
-    told: list[PairSurvey] = []
+    told: list[Summary] = []
     begun(tmp_path / "run", init_decoder=lm, callbacks=Callbacks(lambda summary, _: told.append(summary)))
     found, source = kinfolk.load(tmp_path / "run", device="cpu"), kinfolk.load(lm, device="cpu")
     config = found.model.config
@@ -57,17 +56,16 @@ def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
     given = {"tokenizer": PairTokenizer(source.tokenizer), "vocabulary_size": None}
     with pytest.raises(InputError, match="its folder has a tokenizer: leave out the other one"):
         begun(tmp_path / "run", init_decoder=lm, **given)
-    told: list[PairSurvey] = []
+    told: list[Summary] = []
     begun(tmp_path / "run", init_decoder=model, **given, callbacks=Callbacks(lambda summary, _: told.append(summary)))
-    assert "warning     the model cannot read" in str(told[0])
-    assert "of the source: its vocabulary does not fit" in str(told[0])
+    assert "of the source is unknown to the vocabulary" in str(told[0])
     assert "| decoder initialized from | a language model |" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_other_settings_are_possible_where_they_do_not_touch_the_shape(lm: Path, tmp_path: Path) -> None:
     begun(tmp_path / "run", init_decoder=lm, kind="attention", changes={"bidirectional": False, "score": "dot"})
     assert kinfolk.load(tmp_path / "run", device="cpu").model.config.hidden == 24
-    with pytest.raises(ConfigError, match=r"shape of the language model: kind=lstm must be gru, hidden=16 must be 24"):
+    with pytest.raises(ConfigError, match=r"kind=lstm must be gru, .*hidden=16 must be 24"):
         begun(tmp_path / "other", init_decoder=lm, changes={"hidden": 16, "kind": "lstm", "tied": False})
 
 
@@ -86,8 +84,8 @@ def test_a_vocabulary_cannot_be_asked_for_beside_one_that_is_given(
 
 
 def test_what_cannot_begin_as_a_language_model_is_told(lm: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="only a recurrent language model can start a decoder"):
+    with pytest.raises(InputError, match="only a recurrent language model starts a decoder"):
         begun(tmp_path / "run", init_decoder=lm, kind="transformer")
-    with pytest.raises(InputError, match="this BERT does not guess the next token"):
+    with pytest.raises(InputError, match="only a recurrent language model starts a decoder"):
         begun(tmp_path / "run", init_decoder=tiny_bert)
     assert not (tmp_path / "run").exists()

@@ -16,10 +16,9 @@ from sklearn.linear_model import LogisticRegression
 
 import kinfolk
 from kinfolk.api.evaluate import evaluate
-from kinfolk.api.experiment import Callbacks
-from kinfolk.api.feature_cache import FeatureModel, features_of
-from kinfolk.api.finetune import Finetuned, finetune
-from kinfolk.api.frozen import FrozenHeadConfig
+from kinfolk.api.experiment import Callbacks, Trained
+from kinfolk.api.finetune import finetune
+from kinfolk.api.frozen import FeatureModel, FrozenHeadConfig, features_of
 from kinfolk.data.examples import Example, Sentence
 from kinfolk.errors import FolderError, InputError, StopSignalError
 from kinfolk.objectives.objective import pack_samples
@@ -56,7 +55,7 @@ def texts(count: int, seed: int = 0) -> list[Example]:
     return found
 
 
-def fit(model: Path, output: Path, epochs: float = 3.0, **options: Any) -> Finetuned:
+def fit(model: Path, output: Path, epochs: float = 3.0, **options: Any) -> Trained:
     """Few, large steps on tags, or whatever `task` says."""
     settings = TrainSettings(
         epochs=epochs, batch_size=16, evaluations=2, optimizer=OptimizerSettings(learning_rate=2e-2)
@@ -228,7 +227,7 @@ def test_several_seeds_share_the_features(tiny_bert: Path, tmp_path: Path) -> No
         ({"settings": TrainSettings(gradual_unfreezing=0.5)}, "so gradual_unfreezing would have no meaning"),
         ({"layers": "lats"}, 'did you mean "last"'),
         ({"layers": [3]}, r"this model has layers 0 \(embedding output\) to 2"),
-        ({"layers": "sum_last_4"}, "needs four layers"),
+        ({"layers": "sum_last_4"}, "needs 4 layers"),
         ({"pool": "none", "task": "classify"}, "pool='none' is not known"),
         ({"kind": "int8"}, "kind='int8' is not known"),
         ({"hidden": 0}, "hidden=0 is not a whole number"),

@@ -11,8 +11,9 @@ import pandas
 import pytest
 
 import kinfolk
-from kinfolk.data.examples import Example
+from kinfolk.data.examples import Choice, Example, Question, Sentence
 from kinfolk.errors import InputError
+from kinfolk.text.tokenizer import Tokenizer
 
 
 def example(label: Any, number: int = 0) -> Example:
@@ -98,3 +99,27 @@ def test_a_table_is_told_how_to_be_given(tiny_bert: Path, tmp_path: Path) -> Non
     table = pandas.DataFrame({"text": ["a", "b"], "label": [0, 1]})
     with pytest.raises(InputError, match="train is a table: give the file it came from, or its rows, as in list"):
         kinfolk.finetune(tiny_bert, table, tmp_path / "run", device="cpu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("task", "given"),
+    [
+        ("classify", [example("ab"[number % 2], number) for number in range(12)]),
+        ("tag", [Sentence((f"word{number}", "end"), ("B-X", "O"), None, "") for number in range(12)]),
+        ("answer", [Question("", "what?", f"a river {number}", (("river", 2),), "") for number in range(12)]),
+        ("choose", [Choice(f"river {number}", ("bird", "stone"), 0, "") for number in range(12)]),
+    ],
+)
+def test_texts_are_tokenized_once(
+    task: str, given: list[Any], tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode_many, seen = Tokenizer.encode_many, []
+
+    def spy(self: Tokenizer, texts: Any, *options: Any) -> Any:
+        seen.extend(texts)
+        return encode_many(self, texts, *options)
+
+    monkeypatch.setattr(Tokenizer, "encode_many", spy)
+    found = kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=[], task=task, steps=1, device="cpu", report=False)
+    assert len(seen) == len(set(seen)) == len(given) * (2 if task == "choose" else 1)
+    assert found.data.tokens.longest > 2

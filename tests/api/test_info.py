@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinfolk.api.info import Sizes, all_family_infos, as_json, describe_folder, describe_name, describe_preset
+from kinfolk.api.info import as_json, describe_folder, describe_name, describe_preset
 from kinfolk.errors import FolderError, InputError, WeightsError
 from kinfolk.models.registry import all_families, preset
 
@@ -72,7 +72,7 @@ def test_an_unknown_model_is_told_with_the_nearest_one() -> None:
 
 def test_every_relative_stands_after_its_parent() -> None:
     seen: set[str | None] = {None}
-    for relative in all_family_infos():
+    for relative in all_families():
         assert relative.parent in seen
         assert relative.idea
         assert relative.paper
@@ -80,14 +80,14 @@ def test_every_relative_stands_after_its_parent() -> None:
 
 
 def test_bert_descends_from_the_transformer() -> None:
-    parents = {relative.name: relative.parent for relative in all_family_infos()}
+    parents = {relative.name: relative.parent for relative in all_families()}
     assert parents["bert"] == parents["marian"] == "kinfolk-transformer"
 
 
 def test_a_folder_tells_its_parts(tiny_bert: Path) -> None:
     found = describe_folder(tiny_bert)
     assert found.family == "BERT"
-    assert found.sizes == Sizes(layers=2, width=32, heads=4, inner_width=64, context=40, vocabulary=300)
+    assert found.sizes == {"layers": 2, "width": 32, "heads": 4, "inner_width": 64, "context": 40, "vocabulary": 300}
     # tables 300 + 40 + 2 rows and a norm; a block's qkv, output, feed-forward and two norms; the pooler
     block = 3 * (32 * 32 + 32) + (32 * 32 + 32) + (32 * 64 + 64) + (64 * 32 + 32) + 2 * 64
     assert found.parameters == 342 * 32 + 64 + 2 * block + (32 * 32 + 32)

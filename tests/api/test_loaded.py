@@ -48,7 +48,7 @@ def test_a_pair_that_is_too_long_is_refused(encoder: Encoder) -> None:
 
 def test_a_vocabulary_that_does_not_fit_the_embedding_is_refused(five_layers: Path, encoder: Encoder) -> None:
     larger = train_tokenizer("wordpiece", passages(), 400)
-    with pytest.raises(TokenizerError, match="ids up to 399, the embedding 320 rows: they do not belong together"):
+    with pytest.raises(TokenizerError, match=r"400 ids.* 320 .*do not belong together"):
         replace(encoder, tokenizer=larger)
     smaller = train_tokenizer("wordpiece", passages(), 200)
     assert replace(encoder, tokenizer=smaller).embed("A cat.").shape == (16,)

@@ -11,7 +11,8 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.data.examples import Example
 from kinfolk.demo import passages
 from kinfolk.errors import InputError
-from kinfolk.tasks.windows import CutCount, CutWarning, split_text, split_texts, text_samples
+from kinfolk.files import read_object
+from kinfolk.text.windows import CutCount, CutWarning, split_text, split_texts
 from kinfolk.training.settings import TrainSettings
 
 LONG, LONGER = " ".join(passages()[:4]), " ".join(passages()[4:12])
@@ -20,6 +21,18 @@ SIZE, ROOM = 60, 57
 
 def token_count(encoder: Encoder, text: str) -> int:
     return len(encoder.tokenizer.encode(text, add_special_tokens=False))
+
+
+def test_what_an_earlier_task_left_in_the_config_is_not_handed_on(tiny_bert: Path, tmp_path: Path) -> None:
+    pairs = [(f"salt {number}", "sand", "ab"[number % 2]) for number in range(20)]
+    tags = [(["salt", "moon"], ["X", "O"])] * 20
+    settings = {"steps": 1, "evaluations": 1, "device": "cpu", "report": False}
+    finetune(tiny_bert, pairs, tmp_path / "pairs", dev=pairs[:4], **settings)  # type: ignore[arg-type]
+    assert read_object(tmp_path / "pairs" / "model" / "config.json")["pairs"] is True
+    rows = tmp_path / "tags.txt"
+    rows.write_text("\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*row, strict=True)) for row in tags))
+    finetune(tmp_path / "pairs", rows, tmp_path / "tags", dev=rows, **settings)  # type: ignore[arg-type]
+    assert "pairs" not in read_object(tmp_path / "tags" / "model" / "config.json")
 
 
 @pytest.mark.parametrize("pair", [(LONG, LONGER), (LONGER, LONG)], ids=["second moves", "first moves"])
@@ -63,7 +76,7 @@ def test_what_cannot_be_read_is_named_by_its_place(encoder: Encoder) -> None:
     with pytest.raises(InputError, match=r'^a\.csv:7: the shorter text of the pair has \d+ tokens.*on_long="cut"$'):
         split_texts(encoder.tokenizer, ["short", (LONG, LONG)], SIZE, "window", CutCount(), ["", "a.csv:7"].__getitem__)
     with pytest.raises(InputError, match=r"^a\.csv:2: stride=58 must be"):
-        text_samples(encoder.tokenizer, [LONG], [0], SIZE, 58, CutCount(), lambda number: "a.csv:2")
+        split_texts(encoder.tokenizer, [LONG], SIZE, "window", CutCount(), lambda number: "a.csv:2", stride=58)
 
 
 def test_training_goes_on_and_says_what_was_cut(tiny_bert: Path, tmp_path: Path) -> None:

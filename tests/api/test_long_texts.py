@@ -13,8 +13,8 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
 from kinfolk.errors import InputError, TooLongError
 from kinfolk.nn.packed import pack
-from kinfolk.tasks.windows import CutWarning, split_text
 from kinfolk.text.train import train_tokenizer
+from kinfolk.text.windows import CutWarning, split_text
 
 LONG = " ".join(passages()[:8])
 SIZE = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from markdown_it import MarkdownIt
 
-from kinfolk.api.markdown import escaped, indented, plain, table
+from kinfolk.api.report import escaped, indented, plain, table
 
 READER = MarkdownIt("commonmark").enable("table")
 WORDS = [

@@ -16,13 +16,13 @@ import pytest
 
 import kinfolk
 from kinfolk.api.loaded import Encoder
-from kinfolk.api.predict_file import PredictedFile, predict_file
+from kinfolk.api.predict_file import WrittenRows, predict_file
 from kinfolk.demo import passages
 from kinfolk.errors import DataError, InputError, MissingHeadError
 from kinfolk.models.family import with_new_head
 from kinfolk.tasks.reading import Columns
 from kinfolk.tasks.task import label_tables
-from kinfolk.tasks.windows import CutWarning
+from kinfolk.text.windows import CutWarning
 
 LONG = " ".join(passages()[:3])
 
@@ -79,7 +79,7 @@ def test_every_input_gives_the_same_predictions_in_every_output(
     path = tmp_path / source
     content = {".txt": "\n".join(texts) + "\n", ".csv": 'text\n"water, and salt"\na stone\n""\nZoë\n'}
     path.write_text(content[path.suffix]) if path.suffix in content else write_jsonl(path, rows)
-    assert predict_file(judge, path, tmp_path / f"out.{kind}") == PredictedFile(4, 0)
+    assert predict_file(judge, path, tmp_path / f"out.{kind}") == WrittenRows(4, 0)
     found = rows_of(tmp_path / f"out.{kind}")
     expected = judge.classify(texts)
     assert [row["text"] for row in found] == texts
@@ -137,7 +137,7 @@ def test_the_first_twenty_bad_rows_are_told_before_anything_is_computed(judge: E
 def test_some_bad_rows_may_be_left_out(judge: Encoder, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b"text,id\ngood,1\nbad\nbad \xff,2\ngood,3\n")
-    assert predict_file(judge, path, tmp_path / "out.csv", max_bad_rows=2) == PredictedFile(2, 2)
+    assert predict_file(judge, path, tmp_path / "out.csv", max_bad_rows=2) == WrittenRows(2, 2)
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == ["1", "3"]
     with Refuses(judge) as model, pytest.raises(DataError, match=r"in\.csv:3: .*in\.csv:4: .*max-bad-rows"):
         predict_file(model, path, tmp_path / "none.csv", max_bad_rows=1)
@@ -159,8 +159,8 @@ def test_what_the_output_cannot_hold_is_told_ahead_too(
     path = write_jsonl(tmp_path / "in.jsonl", rows)
     with Refuses(judge) as model, pytest.raises(DataError, match=reason):
         predict_file(model, path, tmp_path / f"out.{kind}")
-    assert predict_file(judge, path, tmp_path / f"out.{kind}", max_bad_rows=1) == PredictedFile(1, 1)
-    assert predict_file(judge, path, tmp_path / "out.jsonl") == PredictedFile(2, 0)
+    assert predict_file(judge, path, tmp_path / f"out.{kind}", max_bad_rows=1) == WrittenRows(1, 1)
+    assert predict_file(judge, path, tmp_path / "out.jsonl") == WrittenRows(2, 0)
 
 
 def test_standard_input_ends_at_the_first_bad_line(
@@ -174,14 +174,14 @@ def test_standard_input_ends_at_the_first_bad_line(
         predict_file(judge, "-", tmp_path / "out.csv")
     assert "input:4" not in str(caught.value)
     given(b"one\n\xff\nthree\n\xff\n")
-    assert predict_file(judge, "-", tmp_path / "out.csv", max_bad_rows=2) == PredictedFile(2, 2)
+    assert predict_file(judge, "-", tmp_path / "out.csv", max_bad_rows=2) == WrittenRows(2, 2)
 
 
 def test_a_pair_of_two_long_texts_is_cut_and_counted(judge: Encoder, tmp_path: Path) -> None:
     rows = [{"sentence1": "short", "sentence2": LONG}, {"sentence1": LONG, "sentence2": LONG}]
     path = write_jsonl(tmp_path / "in.jsonl", rows)
     with pytest.warns(CutWarning, match=r"^1 text was cut"):
-        assert predict_file(judge, path, tmp_path / "out.jsonl") == PredictedFile(2, 0)
+        assert predict_file(judge, path, tmp_path / "out.jsonl") == WrittenRows(2, 0)
     with pytest.warns(CutWarning, match=r"^1 text was cut"):
         assert judge.classify((LONG, LONG)).label in ("bad", "good")
 

@@ -14,8 +14,7 @@ import pytest
 
 import kinfolk
 from kinfolk.api.loaded import Encoder, load
-from kinfolk.api.predict_file import predict_file
-from kinfolk.api.table_files import InputRows, text_reader, write_table
+from kinfolk.api.predict_file import predict_file, text_reader, write_table
 from kinfolk.errors import DataError, InputError
 from kinfolk.models.family import with_new_head
 from kinfolk.tasks.task import label_tables
@@ -100,9 +99,9 @@ def test_a_failure_after_the_first_rows_is_told_once(tmp_path: Path, monkeypatch
         yield {"length": 1}
 
     (tmp_path / "in.txt").write_text("a\nb\n")
-    inputs = InputRows(tmp_path / "in.txt", text_reader(tmp_path / "in.txt"))
+    source = tmp_path / "in.txt"
     with pytest.raises(InputError, match="not this one"):
-        write_table(inputs, tmp_path / "out.parquet", predict, 1, lambda done: None)
+        write_table(source, text_reader(source), tmp_path / "out.parquet", predict, 1, lambda done: None)
     gc.collect()
     assert unheard == []
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,12 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.supervised import IGNORED
-from kinfolk.tasks.tag import TagTask, score_words, word_samples
-from kinfolk.tasks.tagged import word_starts
-from kinfolk.tasks.task import TaskOptions, Windows
+from kinfolk.tasks.tag import TagDataset, TagTask, tag_task
+from kinfolk.tasks.task import TaskOptions
+from kinfolk.text.encoding import word_starts
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import train_tokenizer
+from kinfolk.text.windows import Windows
 from small_tags import LABELS, random_tagger, sentences
 
 KINDS = {"wordpiece": 320, "byte_bpe": 400, "unigram": 150}
@@ -36,6 +38,10 @@ def sentence(tags: str, where: str = "file:1") -> Sentence:
     return Sentence(tuple(f"word{place}" for place in range(len(tags.split()))), tuple(tags.split()), None, where)
 
 
+def untagged(task: TagTask, tokenizer: Tokenizer, texts: list[list[str]]) -> TagDataset:
+    return task.dataset(tokenizer, [Sentence(tuple(words), None, None, "") for words in texts], 60)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("size", "stride"), [(400, None), (12, None), (12, 0), (9, 5)])
 def test_every_word_is_read_once_at_the_first_token_that_starts_in_it(kind: str, size: int, stride: int | None) -> None:
@@ -46,7 +52,8 @@ def test_every_word_is_read_once_at_the_first_token_that_starts_in_it(kind: str,
         next(row for row, (at, _) in enumerate(whole.offsets) if start <= at < start + len(word))
         for start, word in zip(starts, words, strict=True)
     ]
-    found = word_samples(tokenizer, [words], [range(len(words))], size, stride)
+    tags = tuple(f"tag{place}" for place in range(len(words)))
+    found = TagTask(tags, Windows(size, stride)).dataset(tokenizer, [Sentence(tuple(words), tags, None, "")], size)
     assert [word for own in found.words for word in own] == list(range(len(words)))
     spoken = [item.ids[row] for item, rows in zip(found.samples, found.rows, strict=True) for row in rows]
     assert spoken == [whole.ids[row] for row in first]
@@ -55,25 +62,26 @@ def test_every_word_is_read_once_at_the_first_token_that_starts_in_it(kind: str,
 
 
 def test_a_word_is_read_where_it_is_most_central() -> None:
-    found = word_samples(small("wordpiece"), [["a"] * 30], None, 12, 4)
+    found = untagged(TagTask(LABELS, Windows(12, 4)), small("wordpiece"), [["a"] * 30])
     # Ten words in a window, four of them in the next one too: windows begin at 0, 6, 12, 18 and 24.
     assert [own[0] for own in found.words] == [0, 8, 14, 20, 26]
 
 
 def test_words_without_a_piece_have_no_target_and_are_outside(tiny_bert: Path) -> None:
     encoder, words = random_tagger(tiny_bert), ("water", *SILENT, "stone")
-    found = word_samples(encoder.tokenizer, [words, SILENT, ()], [[1] * 5, [1] * 3, []], 40)
+    tagged = [Sentence(tuple(own), (LABELS[1],) * len(own), None, "") for own in (words, SILENT, ())]
+    found = TagTask(LABELS).dataset(encoder.tokenizer, tagged, 40)
     assert found.words == [[0, 4]]
     assert [number for number in found.samples[0].target if number != IGNORED] == [1, 1]
     task = TagTask(LABELS)
-    guesses = list(task.guesses(encoder.model, found, [5, 3, 0]))
-    assert guesses[0].tags[1:4] == ("O",) * 3
-    assert guesses[0].probabilities[1:4] == (0.0,) * 3
+    guesses = task.tags(encoder.model, found)
+    assert guesses[0].tags[1:4] == ["O"] * 3
+    assert guesses[0].probabilities[1:4] == [0.0] * 3
     assert [len(found.tags) for found in guesses] == [5, 3, 0]
-    tables = list(task.chances(encoder.model, found, [5, 3, 0]))
+    tables = task.probabilities(encoder.model, found)
     assert [table.shape for table in tables] == [(5, 5), (3, 5), (0, 5)]
     assert [tables[1][0].tolist(), tables[0][2].tolist()] == [[1, 0, 0, 0, 0]] * 2
-    plain = list(TagTask(("A", "B", "C", "D", "E")).chances(encoder.model, found, [5, 3, 0]))
+    plain = TagTask(("A", "B", "C", "D", "E")).probabilities(encoder.model, found)
     assert plain[1].tolist() == [[0.2] * 5] * 3
 
 
@@ -81,15 +89,15 @@ def test_paths_run_through_all_windows_of_a_sentence(tiny_bert: Path) -> None:
     encoder = random_tagger(tiny_bert, "tag_crf")
     task = TagTask(LABELS, Windows(16, 4), crf=True)
     words = [["river", "stone", "salt"] * 9, ["water"]]
-    found = task.read(encoder.tokenizer, words, encoder.context)
+    found = untagged(task, encoder.tokenizer, words)
     assert len(found.samples) > 3
-    scores = score_words(encoder.model, task.objective(encoder.model), found, len(LABELS))
+    scores = task.word_scores(encoder.model, found)
     crf: Any = encoder.model.heads["tag_crf"].crf
-    for own, guessed in zip(scores, task.guesses(encoder.model, found, [27, 1]), strict=True):
+    for own, guessed in zip(scores, task.tags(encoder.model, found), strict=True):
         with torch.no_grad():
             emissions, layout = torch.from_numpy(own.scores).double(), Layout((len(own.words),))
             path, chances = crf.decode(emissions, layout), crf.marginals(emissions, layout)
-        assert guessed.tags == tuple(LABELS[number] for number in path.tolist())
+        assert guessed.tags == [LABELS[number] for number in path.tolist()]
         expected = chances.gather(1, path.unsqueeze(1)).squeeze(1).tolist()
         assert guessed.probabilities == pytest.approx(expected)
 
@@ -141,7 +149,8 @@ def test_words_that_leave_nothing_to_read_are_refused(tiny_bert: Path) -> None:
         TagTask(LABELS).dataset(random_tagger(tiny_bert).tokenizer, [silent], 40)
 
 
-def test_the_task_is_read_back_from_what_was_saved() -> None:
-    task = TagTask(LABELS, Windows(32, 8), crf=True)
-    assert TagTask.from_hf(task.to_hf(), len(LABELS), crf=True) == task
-    assert TagTask.from_hf({}, 2, crf=False).labels == ("LABEL_0", "LABEL_1")
+def test_the_task_is_read_back_from_what_was_saved(tiny_bert: Path) -> None:
+    task, model = TagTask(LABELS, Windows(32, 8), crf=True), random_tagger(tiny_bert, "tag_crf")
+    assert tag_task(replace(model, hf_config=task.to_hf())) == task
+    nameless = replace(random_tagger(tiny_bert, labels=LABELS[:2]), hf_config={})
+    assert tag_task(nameless).labels == ("LABEL_0", "LABEL_1")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import kinfolk
-from kinfolk.api.finetune import Finetuned
+from kinfolk.api.experiment import Trained
 from kinfolk.api.loaded import Encoder
 from kinfolk.errors import InputError, MissingHeadError
-from kinfolk.tasks.tag import tag
-from kinfolk.tasks.tagged import Tagged, split_words
+from kinfolk.tasks.tag import Tagged, tag
+from kinfolk.text.encoding import word_offsets
 from small_tags import WORDS, random_tagger, sentences
 
 TEXTS = [
@@ -25,7 +25,7 @@ TEXTS = [
 
 
 @pytest.fixture
-def tagger(taggers: Finetuned) -> Encoder:
+def tagger(taggers: Trained) -> Encoder:
     return kinfolk.load(taggers.folder, device="cpu")
 
 
@@ -43,7 +43,7 @@ def test_a_trained_model_finds_the_entities_of_new_texts(tagger: Encoder) -> Non
 
 def test_offsets_slice_the_users_text(tagger: Encoder) -> None:
     for text, found in zip(TEXTS, tagger.tag(TEXTS), strict=True):
-        assert [(word.start, word.end) for word in found.words] == split_words(text)
+        assert [(word.start, word.end) for word in found.words] == word_offsets(text)
         assert all(text[part.start : part.end] == part.text for part in (*found.words, *found.entities))
         assert all(0 <= word.probability <= 1 for word in found.words)
 

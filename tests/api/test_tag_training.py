@@ -11,28 +11,28 @@ import transformers
 
 import kinfolk
 from kinfolk.api.evaluate import UnseenWarning, evaluate
-from kinfolk.api.experiment import Callbacks
-from kinfolk.api.finetune import Finetuned
-from kinfolk.checkpoints.weights import SafetensorsFile
+from kinfolk.api.experiment import Callbacks, Trained
+from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import StopSignalError
-from kinfolk.tasks.tag import score_words, tag_task
+from kinfolk.tasks.tag import tag_task
+from kinfolk.tasks.task import MAX_MISTAKES
 from kinfolk.training.metrics import tagging
 from small_tags import LABELS, random_tagger, sentences, train_tagger
 
 
-def test_it_learns_and_says_where_it_errs(taggers: Finetuned) -> None:
+def test_it_learns_and_says_where_it_errs(taggers: Trained) -> None:
     assert list(taggers.metrics) == ["f1", "precision", "recall", "accuracy"]
     assert taggers.metrics["f1"] > 0.9
     wrong = round((1 - taggers.metrics["accuracy"]) * sum(len(example.words) for example in sentences(40, seed=1)))
-    assert len(taggers.result.mistakes) == min(wrong, 10)
+    assert len(taggers.result.mistakes) == min(wrong, MAX_MISTAKES)
     for mistake in taggers.result.mistakes:
         assert mistake.truth != mistake.guess
         assert mistake.where.startswith("made:")
         assert "[" in mistake.text
 
 
-def test_transformers_reads_the_same_emissions_and_names(taggers: Finetuned) -> None:
+def test_transformers_reads_the_same_emissions_and_names(taggers: Trained) -> None:
     folder = taggers.folder / "model"
     theirs, report = transformers.AutoModelForTokenClassification.from_pretrained(folder, output_loading_info=True)
     crf = "tag_crf" in kinfolk.load(folder, device="cpu").model.heads
@@ -42,8 +42,8 @@ def test_transformers_reads_the_same_emissions_and_names(taggers: Finetuned) -> 
     assert theirs.config.id2label == dict(enumerate(LABELS))
     ours = kinfolk.load(folder, device="cpu")
     task, words = tag_task(ours), [["water", "quartz", "kettle"], ["violin"]]
-    found = task.read(ours.tokenizer, words, ours.context)
-    scores = score_words(ours.model, task.objective(ours.model), found, len(LABELS))
+    examples = [Sentence(tuple(own), None, None, "") for own in words]
+    scores = task.word_scores(ours.model, task.dataset(ours.tokenizer, examples, ours.context))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for own, sentence in zip(scores, words, strict=True):
         encoded = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
@@ -79,7 +79,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
     assert weights[0] == weights[1]
     found = kinfolk.load(tmp_path / "stopped", device="cpu")
     assert (tag_task(found).windows.window, tag_task(found).windows.stride) == (20, 4)
-    stored = SafetensorsFile(tmp_path / "stopped" / "model" / "model.safetensors")
+    stored = open_safetensors(tmp_path / "stopped" / "model" / "model.safetensors")
     assert stored.read("crf.transition_bias").abs().max() > 0
 
 
@@ -89,7 +89,7 @@ def test_weighted_tags_train_and_reload(tiny_bert: Path, tmp_path: Path) -> None
 
 
 def test_evaluation_reads_a_conll_file_tells_unseen_tags_and_counts_them_as_misses(
-    taggers: Finetuned, tmp_path: Path
+    taggers: Trained, tmp_path: Path
 ) -> None:
     model, file = kinfolk.load(taggers.folder, device="cpu"), tmp_path / "test.conll"
     examples = [*sentences(20, seed=7), Sentence(("water", "stone"), ("B-UNSEEN", "O"), None, "")]

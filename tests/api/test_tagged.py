@@ -8,7 +8,8 @@ import pytest
 
 from kinfolk.data.tagging import split_tag
 from kinfolk.errors import InputError
-from kinfolk.tasks.tagged import Tagged, places_of, split_words
+from kinfolk.tasks.tag import Tagged, split_text_words
+from kinfolk.text.encoding import word_offsets
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,14 @@ from kinfolk.tasks.tagged import Tagged, places_of, split_words
     ],
 )
 def test_the_rule_for_words(text: str, words: str) -> None:
-    assert [text[start:end] for start, end in split_words(text)] == [word for word in words.split("|") if word]
+    assert [text[start:end] for start, end in word_offsets(text)] == [word for word in words.split("|") if word]
 
 
 def test_words_cover_all_but_blanks_and_go_forward() -> None:
     draw = random.Random(0)
     for _ in range(200):
         text = "".join(draw.choices("aZ9é\u0301’'-., \n中ก้👩\u200d💻\ufe0f\x01\ud800_", k=30))
-        places = split_words(text)
+        places = word_offsets(text)
         assert all(start < end for start, end in places)
         assert [start for start, _ in places] == sorted(start for start, _ in places)
         left = set(range(len(text))) - {place for start, end in places for place in range(start, end)}
@@ -45,7 +46,7 @@ def test_words_cover_all_but_blanks_and_go_forward() -> None:
 
 
 def test_given_words_are_joined_by_blanks() -> None:
-    text, places = places_of(("New York", "", "is", "big"))
+    text, places = split_text_words(("New York", "", "is", "big"))
     assert text == "New York  is big"
     assert places == [(0, 8), (9, 9), (10, 12), (13, 16)]
 
@@ -53,12 +54,12 @@ def test_given_words_are_joined_by_blanks() -> None:
 @pytest.mark.parametrize("given", [5, None, ["a", 5], {"a"}, b"bytes"])
 def test_what_is_no_text_is_refused(given: object) -> None:
     with pytest.raises(InputError, match="text 3 is neither a string nor a list of words"):
-        places_of(given, "text 3")
+        split_text_words(given, "text 3")
 
 
 def test_an_entity_spans_its_words_and_is_as_sure_as_the_least_sure() -> None:
     text = "Ada  Lovelace, London"
-    found = Tagged.of(text, split_words(text), ("B-PER", "I-PER", "O", "B-LOC"), (0.9, 0.7, 0.8, 0.6))
+    found = Tagged.of(text, word_offsets(text), ("B-PER", "I-PER", "O", "B-LOC"), (0.9, 0.7, 0.8, 0.6))
     assert [(entity.type, entity.text, entity.probability) for entity in found.entities] == [
         ("PER", "Ada  Lovelace", 0.7),
         ("LOC", "London", 0.6),
@@ -73,7 +74,7 @@ def test_no_word_lies_in_two_entities_whatever_the_tags() -> None:
     for _ in range(300):
         tags = draw.choices(kinds, k=8)
         text = "a b c d e f g h"
-        found = Tagged.of(text, split_words(text), tags, [0.5] * 8)
+        found = Tagged.of(text, word_offsets(text), tags, [0.5] * 8)
         inside = [word for entity in found.entities for word in range(entity.first, entity.last)]
         assert len(inside) == len(set(inside))
         assert all(text[entity.start : entity.end] == entity.text for entity in found.entities)

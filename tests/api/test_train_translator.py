@@ -12,14 +12,13 @@ import torch
 
 import kinfolk
 from kinfolk.api import translation
-from kinfolk.api.experiment import Callbacks
-from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
-from kinfolk.api.translation import TranslationExperiment
-from kinfolk.data.pairs import to_pairs
+from kinfolk.api.experiment import Callbacks, Summary
+from kinfolk.api.translation import TranslationExperiment, pair_samples
+from kinfolk.data.tables import to_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
 from kinfolk.models.registry import preset as preset_of
-from kinfolk.objectives.scheduled_sampling import SamplingSchedule
-from kinfolk.text.pairs import train_pair_tokenizer
+from kinfolk.objectives.translation import SamplingSchedule
+from kinfolk.text.train import train_pair_tokenizer
 from kinfolk.training.settings import TrainSettings
 from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
 
@@ -49,13 +48,13 @@ def test_the_report_shows_what_it_writes_and_the_card_quotes_no_text(small_trans
 
 @pytest.mark.parametrize("kind", ["transformer", "seq2seq"])
 def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path) -> None:
-    told: list[PairSurvey] = []
+    told: list[Summary] = []
     callbacks, joint = Callbacks(lambda summary, _: told.append(summary)), kind == "seq2seq"
     found = train(tmp_path / "run", kind, count=60, steps=2, joint=joint, callbacks=callbacks, vocabulary_size=35)
     assert found.metrics.keys() == {"bleu", "exact", "bleu_greedy", "loss"}
     assert str(told[0]).startswith("pairs       60 to train on, 40 for dev")
     model = kinfolk.load(tmp_path / "run", device="cpu")
-    assert sum(weight.numel() for weight in model.model.parameters()) == told[0].parameters
+    assert f"{sum(weight.numel() for weight in model.model.parameters()):,} parameters" in str(told[0])
     assert len(model.translate(["salt moon", "star"], max_length=3)) == 2  # type: ignore[arg-type]
 
 
@@ -67,9 +66,8 @@ def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_refere
     config = dataclasses.replace(preset.config, vocabulary_size=words.source_size, **ids, **SIZES["seq2seq"])
     items = pair_samples(texts, words, config.context)
     plan, place = SamplingSchedule(0), torch.device("cpu")
-    summary = survey_pairs(items, items, words, family.title, (0, 0))
     run = TranslationExperiment(
-        family, config, words, items, items, TrainSettings(), Path("run"), summary, ("", ""), 0.0, plan, None, place
+        family, config, words, items, items, TrainSettings(), Path("run"), ("", ""), 0.0, plan, None, place
     )
     model, calls = run.init_model(0)[0].eval(), 0
 
@@ -113,9 +111,9 @@ def test_pairs_that_are_too_long_are_left_out_and_told(tmp_path: Path) -> None:
     long = [*pairs(50), ("salt " * 30, "sel"), ("salt", "sel " * 30), ("\u200b", "sel")]
     changes = SIZES["seq2seq"] | {"positions": 25}
     found = train(tmp_path / "run", "seq2seq", pairs=long, steps=1, changes=changes, vocabulary_size=40)
-    assert found.survey.pairs == 50
+    assert str(found.data).startswith("pairs       50 to train on")
     assert "2 pairs were left out, longer than the model's limit: pair 51, pair 52" in found.notes
-    assert "1 pairs were left out, without anything to read for the vocabulary: pair 53" in found.notes
+    assert "1 pairs were left out, nothing to read for the vocabulary: pair 53" in found.notes
     with pytest.raises(DataError, match="no pair is left to train on"):
         train(tmp_path / "other", "seq2seq", changes=SIZES["seq2seq"] | {"positions": 1}, steps=1)
 
@@ -123,10 +121,10 @@ def test_pairs_that_are_too_long_are_left_out_and_told(tmp_path: Path) -> None:
 def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
     small = {"kind": "seq2seq", "count": 100, "steps": 1, "changes": SIZES["seq2seq"], "vocabulary_size": 40}
     found = train(tmp_path / "held", dev=None, **small)
-    assert (found.survey.pairs + found.survey.dev_pairs, found.survey.shared) == (100, 0)
-    assert found.survey.dev_pairs > 0
-    fully_masked = train(tmp_path / "blind", dev=[], **small)
-    assert (fully_masked.metrics, fully_masked.survey.dev_pairs) == ({}, 0)
+    assert "pairs       90 to train on, 10 for dev" in str(found.data)
+    assert "a source that is trained on too" not in str(found.data)
+    without = train(tmp_path / "blind", dev=[], **small)
+    assert (without.metrics, without.data.rows[0][1]) == ({}, "100 to train on, 0 for dev")
     assert "there was no dev set" in (tmp_path / "blind" / "report.md").read_text()
     assert kinfolk.load(tmp_path / "blind", device="cpu").translate("") == ""
 
@@ -134,7 +132,8 @@ def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
 def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation, "MAX_EVALUATED", 7)
     found = train(tmp_path / "run", "seq2seq", count=40, steps=1, vocabulary_size=40)
-    assert (found.measured, found.survey.dev_pairs) == (7, 40)
+    assert isinstance(found.result, translation.TranslationResult)
+    assert (len(found.result.samples), found.result.dev_pairs) == (7, 40)
     for name in ("report.md", "model/README.md"):
         text = (tmp_path / "run" / name).read_text()
         assert "| on 7 of 40 dev pairs | value |" in text
@@ -184,7 +183,7 @@ def test_nothing_is_about_languages_and_the_vocabulary_is_as_large_as_the_pairs_
     found = train(tmp_path / "run", "seq2seq", **given)
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert model.tokenizer.source_size < 8_000
-    assert f"{model.tokenizer.source_size:,} pieces" in found.survey.vocabulary
+    assert f"{model.tokenizer.source_size:,} pieces" in str(found.data)
     assert model.tokenizer.unknown_id not in model.tokenizer.encode_source("May 5, 1999")
 
 

@@ -14,15 +14,15 @@ import torch
 
 import kinfolk
 from kinfolk.api import translate
-from kinfolk.api.bleu import mean_loss, measure
+from kinfolk.api.evaluate import evaluate_bleu, mean_loss
 from kinfolk.api.loaded import Translator, load_encoder, load_translator
-from kinfolk.api.pairs import pair_samples
-from kinfolk.data.pairs import to_pairs
+from kinfolk.api.translation import pair_samples
+from kinfolk.data.tables import to_pairs
 from kinfolk.errors import InputError, MissingHeadError, TokenizerError
 from kinfolk.generation.config import EARLY_STOPPING, Beam, DecodingConstraints, Request
 from kinfolk.generation.search import beam
 from kinfolk.nn.packed import pack
-from kinfolk.text.pairs import train_pair_tokenizer
+from kinfolk.text.train import train_pair_tokenizer
 from small_pairs import VOCABULARY, pairs, translated
 from support.tiny import our_transformer
 
@@ -172,7 +172,7 @@ def test_measures_are_those_of_the_texts(model: Translator) -> None:
     import sacrebleu
 
     dev = to_pairs(pairs(30, seed=9))
-    found = measure(model, dev, model.translate_settings(beam=1))
+    found = evaluate_bleu(model, dev, model.translate_settings(beam=1))
     references = [pair.target for pair in dev]
     assert list(found.texts) == model.translate([pair.source for pair in dev], beam=1)
     assert found.metrics["bleu"] == sacrebleu.corpus_bleu(list(found.texts), [references]).score
@@ -189,7 +189,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         ({"beam": 1_001}, "beam=1001 must be from 1 to 1,000"),
         ({"n_best": 10**11}, "n_best=100000000000"),
         ({"max_length": 0}, "max_length=0"),
-        ({"temperature": 0.0}, "greedy"),
+        ({"temperature": -1.0}, "temperature=-1"),
         ({"length_penalty": 11}, "from -10 to 10"),
         ({"length_penalty": 1.0, "beam": 1}, "length_penalty is"),
         ({"length_penalty": 1.0, "seed": 1}, "length_penalty is"),
@@ -198,7 +198,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
             model.translate("salt", **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="text 1 is an int"):
         model.translate(["salt", 3])  # type: ignore[list-item]
-    with pytest.raises(InputError, match="an encoder or a language model is needed"):
+    with pytest.raises(InputError, match="an encoder is needed"):
         load_encoder(model.save(tmp_path / "one"), device="cpu")
     with pytest.raises(InputError, match="this is an encoder"):
         load_translator(tiny_bert, device="cpu")

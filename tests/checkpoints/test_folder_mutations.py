@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kinfolk.checkpoints.folder import read_checkpoint
+from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError
+from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
-from support.tiny import CASES, their_model
+from support.tiny import CASES, ENCODERS, our_lm, our_seq2seq, our_transformer, their_marian, their_model
 from surroundings import RAN, faults
 
 MUTATIONS = faults("KINFOLK_MUTATIONS", 100)  # of each family's config.json
@@ -45,9 +48,26 @@ def mutated(text: str, rng: random.Random) -> str:
     return json.dumps(settings)
 
 
-@pytest.mark.parametrize("case", CASES)
+def save_theirs(case: str, folder: Path) -> None:
+    their_model(case, "ForMaskedLM" if case in ENCODERS else "LMHeadModel").save_pretrained(folder)
+
+
+def save_ours(make: Callable[..., Model], folder: Path, **settings: Any) -> None:
+    write_checkpoint(folder, TextModel(make(**settings).float()))
+
+
+WRITERS: dict[str, Callable[[Path], None]] = {
+    **{case: partial(save_theirs, case) for case in CASES},
+    "marian": lambda folder: their_marian().save_pretrained(folder),
+    "transformer": partial(save_ours, our_transformer),
+    "attention": partial(save_ours, our_seq2seq, score="bilinear"),
+    "language model": partial(save_ours, our_lm, tied=False),
+}
+
+
+@pytest.mark.parametrize("case", WRITERS)
 def test_a_mutated_config_loads_or_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
-    their_model(case, "ForMaskedLM").save_pretrained(tmp_path)
+    WRITERS[case](tmp_path)
     text, rng = (tmp_path / "config.json").read_text(), random.Random(case)
     messages = []
     for _ in range(MUTATIONS):
@@ -57,7 +77,10 @@ def test_a_mutated_config_loads_or_is_refused_in_one_line(case: str, tmp_path: P
         except KinfolkError as error:
             messages.append(str(error))
             continue
-        assert model(pack([[5, 6, 7], [8]])).shape == (4, 16)
+        source, target = pack([[5, 6, 7], [8]]), pack([[1], [1, 9]])
+        conditional = model.family.is_conditional
+        vectors = model(source, target) if conditional else model(source)
+        assert len(vectors) == (3 if conditional else 4)
     RAN["mutated files"] += MUTATIONS
     assert MUTATIONS / 2 < len(messages) < MUTATIONS
     assert all("\n" not in message and len(message) < 600 for message in messages)

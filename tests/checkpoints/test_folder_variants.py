@@ -15,7 +15,7 @@ from torch import Tensor
 from kinfolk.checkpoints.folder import read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.weights import write_sharded
 from kinfolk.errors import WeightsError
-from support.tiny import CASES, batch_for, both, change_config, close, one_by_one, our_model, ragged, their_model
+from support.tiny import ENCODERS, batch_for, both, change_config, close, one_by_one, our_model, ragged, their_model
 
 Tensors = dict[str, Tensor]
 MASKED = "cls.predictions"
@@ -54,7 +54,7 @@ def test_a_norm_under_both_names_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ENCODERS)
 def test_a_body_is_read_with_its_prefix_and_without(case: str, tmp_path: Path) -> None:
     theirs, ours = both(case, "Model", tmp_path)
     prefix = ours.family.prefix
@@ -73,7 +73,7 @@ def test_numbers_of_positions_and_segments_are_no_weights(tmp_path: Path) -> Non
     check(theirs, tmp_path)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ENCODERS)
 def test_shards_are_read_as_the_reference_writes_them_and_back(case: str, tmp_path: Path) -> None:
     theirs = their_model(case, "ForMaskedLM")
     theirs.save_pretrained(tmp_path / "theirs", max_shard_size="5KB")
@@ -88,7 +88,7 @@ def test_shards_are_read_as_the_reference_writes_them_and_back(case: str, tmp_pa
     check(loaded.double(), tmp_path / "ours", case)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ENCODERS)
 def test_an_untied_table_and_its_bias_are_read_and_written(case: str, tmp_path: Path) -> None:
     theirs, ours = both(case, "ForMaskedLM", tmp_path / "theirs", tie_word_embeddings=False)
     assert ours.heads["masked_lm"].table is not None

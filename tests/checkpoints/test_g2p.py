@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.checkpoints.g2p import G2P, KEYS, LONGEST, g2p_tokenizer, read_g2p
 from kinfolk.errors import FolderError, KinfolkError, WeightsError
 from kinfolk.generation.config import DecodingConstraints, Request
@@ -100,7 +100,7 @@ def test_the_scores_of_the_first_phoneme_are_the_package_s(weights: Path, monkey
 
 def test_the_model_is_saved_and_opened_as_any_other(weights: Path, tmp_path: Path) -> None:
     model, tokenizer = read_g2p(weights)
-    write_checkpoint(tmp_path, Checkpoint(model))
+    write_checkpoint(tmp_path, TextModel(model))
     tokenizer.save(tmp_path)
     again, opened = read_checkpoint(tmp_path).model, load_pair_tokenizer(tmp_path)
     assert isinstance(again, Model)
@@ -133,11 +133,11 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("enc_emb", np.ones((28, 2), "<f4"), r"enc_emb has shape \(28, 2\), not \(29, 2\)"),
-        ("fc_b", np.ones(74), r"fc_b says float64 \(74,\)"),
+        ("enc_emb", np.ones((28, 2), "<f4"), r"enc_emb has shape \(28, 2\), the settings ask for \(29, 2\)"),
+        ("fc_b", np.ones(74, "<i4"), "fc_b holds torch.int32, not floating-point numbers"),
         ("fc_b", np.full(74, np.nan, "<f4"), "fc_b holds NaN or infinite numbers"),
-        ("dec_w_hh", np.array([{}] * 9), "dec_w_hh says object"),
-        ("more", np.ones(1, "<f4"), "1 arrays are not expected: more"),
+        ("dec_w_hh", np.array([{}] * 9), "not a whole .npz file of plain arrays"),
+        ("more", np.ones(1, "<f4"), "1 tensors that the letters-to-phonemes model lacks: more"),
         ("enc_w_hh", np.ones((0, 5000), "<f4"), "widths of 2 and 5,000 are not between 1 and 4,096"),
         ("enc_w_hh", np.float32(1), "widths of 2 and 0 are not"),
     ],
@@ -157,7 +157,7 @@ def test_a_header_that_promises_more_than_the_file_holds_is_refused(tmp_path: Pa
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("fc_b.npy", header.getvalue())
-    with pytest.raises(WeightsError, match=r"fc_b says float32 \(1000000000000000,\), and holds 0 bytes"):
+    with pytest.raises(WeightsError, match=r"not a whole \.npz file"):
         read_g2p(path)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinfolk.checkpoints.weights import MAX_HEADER, SafetensorsFile, tensors_from_bytes, tensors_to_bytes
+from kinfolk.checkpoints.weights import MAX_HEADER, open_safetensors, tensors_from_bytes, tensors_to_bytes
 from kinfolk.errors import KinfolkError, WeightsError
 from surroundings import RAN, faults
 
@@ -92,7 +92,7 @@ def test_a_fault_is_one_line_that_names_the_file(tmp_path: Path, fault: str) -> 
     content = FAULTS[fault]
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
-    for open_it in (lambda: SafetensorsFile(path), lambda: tensors_from_bytes(content, str(path))):
+    for open_it in (lambda: open_safetensors(path), lambda: tensors_from_bytes(content, str(path))):
         with pytest.raises(WeightsError) as caught:
             open_it()
         message = str(caught.value)
@@ -130,7 +130,7 @@ def test_mutations_are_refused_or_load_with_consistent_shapes(tmp_path: Path) ->
     for _ in range(MUTATIONS):
         path.write_bytes(mutated(content, randomness))
         try:
-            source = SafetensorsFile(path)
+            source = open_safetensors(path)
         except KinfolkError:
             refused += 1
             continue

@@ -14,11 +14,11 @@ import transformers
 from safetensors.torch import load_file, save_file
 from test_folder_mutations import mutated
 
-from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError, WeightsError
 from kinfolk.models.family import Model
-from kinfolk.nn.heads import ProbeConfig, ProbeHead
 from kinfolk.nn.packed import pack
+from kinfolk.nn.probe import ProbeConfig, ProbeHead
 
 CONFIG = ProbeConfig((0, 1, 2), "mix", width=16, labels=3, recurrent=2, hidden=5, scale=0.7, dropout=0.3, crf=True)
 TOKENS = pack([[5, 6, 7], [8]])
@@ -47,14 +47,14 @@ def saved(folder: Path, tmp_path: Path) -> Path:
     """A folder with a readout, to be damaged."""
     target = tmp_path / "saved"
     target.mkdir()
-    write_checkpoint(target, Checkpoint(with_readout(folder)))
+    write_checkpoint(target, TextModel(with_readout(folder)))
     return target
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_what_was_written_is_read_again(name: str, folder: Path, tmp_path: Path) -> None:
     model = with_readout(folder, name, KINDS[name])
-    write_checkpoint(tmp_path, Checkpoint(model))
+    write_checkpoint(tmp_path, TextModel(model))
     found = read_checkpoint(tmp_path).model
     assert found.heads[name].config == KINDS[name]
     assert not found.training
@@ -80,13 +80,13 @@ def test_a_readout_is_saved_alone(folder: Path, tmp_path: Path) -> None:
     model = read_checkpoint(folder).model
     both = model.with_heads({**model.heads, "tag": ProbeHead(KINDS["tag"])})
     with pytest.raises(WeightsError, match="no other head beside it; here are masked_lm"):
-        write_checkpoint(tmp_path, Checkpoint(both))
+        write_checkpoint(tmp_path, TextModel(both))
 
 
 def test_a_head_beside_heads_in_the_weights_is_refused(folder: Path, saved: Path) -> None:
     for name in ("head.json", "head.safetensors"):
         (folder / name).write_bytes((saved / name).read_bytes())
-    with pytest.raises(WeightsError, match="heads of their own: masked_lm, next_sentence"):
+    with pytest.raises(WeightsError, match="the weights have other heads: masked_lm, next_sentence"):
         read_checkpoint(folder)
 
 

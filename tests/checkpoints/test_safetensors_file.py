@@ -12,8 +12,8 @@ from torch import Tensor
 
 from kinfolk.checkpoints.weights import (
     DTYPES,
-    SafetensorsFile,
     TensorSource,
+    open_safetensors,
     tensors_from_bytes,
     tensors_to_bytes,
     write_tensors,
@@ -39,7 +39,7 @@ def assert_same(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> 
 
 
 def read_all(path: Path) -> dict[str, Tensor]:
-    return every_tensor(SafetensorsFile(path))
+    return every_tensor(open_safetensors(path))
 
 
 def from_bytes(content: bytes) -> dict[str, Tensor]:
@@ -89,15 +89,15 @@ def test_reading_never_changes_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x"
     write_tensors(path, {"a": torch.zeros(4)})
     path.chmod(0o444)
-    source = SafetensorsFile(path)
+    source = open_safetensors(path)
     first = source.read("a")
     first += 1
-    assert SafetensorsFile(path).read("a").tolist() == [0, 0, 0, 0]
+    assert open_safetensors(path).read("a").tolist() == [0, 0, 0, 0]
 
 
 def test_a_tensor_outlives_its_source_and_its_file(tmp_path: Path) -> None:
     write_tensors(tmp_path / "x", {"a": torch.arange(3)})
-    tensor = SafetensorsFile(tmp_path / "x").read("a")
+    tensor = open_safetensors(tmp_path / "x").read("a")
     write_tensors(tmp_path / "x", {"a": torch.zeros(3)})
     (tmp_path / "x").unlink()
     assert tensor.tolist() == [0, 1, 2]
@@ -121,4 +121,4 @@ def test_a_byte_that_is_no_truth_value_becomes_one(tmp_path: Path) -> None:
 def test_an_unknown_name_suggests_the_nearest(tmp_path: Path) -> None:
     write_tensors(tmp_path / "x", {"encoder.weight": torch.zeros(1)})
     with pytest.raises(WeightsError, match=r'did you mean "encoder\.weight"'):
-        SafetensorsFile(tmp_path / "x").shape("encoder.wait")
+        open_safetensors(tmp_path / "x").shape("encoder.wait")

@@ -47,6 +47,21 @@ print([name for name in {heavy} if name in sys.modules], file=sys.stderr)
     assert finished.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize("arguments", [["embed", "--help"], ["embed", "--model", "demo", "--input", "absent.txt"]])
+def test_a_command_loads_no_other(arguments: list[str], tmp_path: Path) -> None:
+    code = """
+import sys
+from kinfolk.cli.main import run
+run(sys.argv[1:])
+names = [name for name in sys.modules if name.startswith(("kinfolk.cli.", "kinfolk.training."))]
+print(*sorted(names), file=sys.stderr)
+"""
+    output = ["--output", str(tmp_path / "v.npy")]
+    finished = subprocess.run([sys.executable, "-c", code, *arguments, *output], capture_output=True, text=True)
+    commands = ("embed", "main", "options", "output")
+    assert finished.stderr.splitlines()[-1].split() == [f"kinfolk.cli.{name}" for name in commands]
+
+
 def test_the_version_is_told(command: Command) -> None:
     assert command("--version").out == f"kinfolk {__version__}\n"
 
@@ -92,14 +107,14 @@ def test_a_reader_that_leaves_early_is_no_fault(minilm: Path) -> None:
 def test_warnings_of_libraries_stay_away_and_ours_are_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kinfolk.tasks.windows import CutWarning
+    from kinfolk.text.windows import CutWarning
 
-    def warn(arguments: object) -> int:
+    def warn(**arguments: object) -> int:
         warnings.warn("a library's", FutureWarning, stacklevel=1)
         warnings.warn(CutWarning(1, 2, 3), stacklevel=1)
         return 0
 
-    monkeypatch.setattr(main, "call", warn)
+    monkeypatch.setattr(main, "app", warn)
     monkeypatch.setattr(sys, "warnoptions", [])
     assert main.run([]) == 0
     assert capsys.readouterr().err == "kinfolk: 1 text was cut: 2 of its tokens kept, 3 dropped\n"

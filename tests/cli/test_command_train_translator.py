@@ -48,7 +48,7 @@ def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, t
         "train-translator", "--pairs", table, "--columns", "en, xx", *SMALL, *words, "--output", tmp_path / "run"
     )
     assert ended.code == 0, ended.err
-    assert "12 pieces and 12; unknown are 0.00% of the source tokens, 0.00% of the target's" in ended.err
+    assert "12 pieces and 12; unknown are 0.00% of the source tokens, 0.00% of the target tokens" in ended.err
     tokenizer: Any = load_translator(tmp_path / "run", device="cpu").tokenizer
     assert not tokenizer.joint
     assert "salt" in tokenizer.source.to_json()
@@ -96,7 +96,7 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
 def test_settings_of_the_model_may_be_given_one_by_one(command: Command, table: Path, tmp_path: Path) -> None:
     run = ["train-translator", "--output", tmp_path / "run", "--pairs", table, "--columns", "en,xx", "--steps", "1"]
     twice = command(*run, "--set", "dropout=0.3", "--set", "norm=pre,dropout=0.1")
-    assert (twice.code, "dropout is given twice" in twice.err) == (2, True)
+    assert (twice.code, "dropout=0.1" in twice.err) == (2, True)
     hf_defaults = command(*run, "--set", "nonsense", "--set", "norm=pre")
     assert (hf_defaults.code, "write name=value" in hf_defaults.err) == (2, True)
     small = ("width=16", "hidden=16,layers=1")

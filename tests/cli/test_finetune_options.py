@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kinfolk
-from kinfolk.cli import finetune
+from kinfolk.cli import train as commands
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import Command, Ended
 
@@ -103,6 +103,9 @@ def test_a_file_of_any_form_is_trained_on_evaluated_and_predicted(
     metrics = json.loads(ended.out)["metrics"]
     assert (output / "report.md").exists()
     assert not list(output.glob("step-*"))
+    log = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in log] == [*range(1, 9)]
+    assert [entry["step"] for entry in log if "metrics" in entry] == [4, 8]
     ended = command("evaluate", "--model", output, "--input", source, "--json", "--device", "cpu")
     assert json.loads(ended.out)["metrics"][metric] == pytest.approx(metrics[metric], abs=1e-6)
     ended = command("predict", "--model", output, "--input", source, "--output", predicted, "--device", "cpu")
@@ -203,6 +206,7 @@ def test_steps_between_evaluations_are_counted_and_tensorboard_follows(
     assert run("--steps", "5", "--evaluate-every", "2", "--tensorboard", "--dropout", "0").code == 0
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [entry["step"] for entry in log if "metrics" in entry] == [2, 4, 5]
+    assert len(log) == 5
     assert list((tmp_path / "run" / "tensorboard").iterdir())
     config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert (config["hidden_dropout_prob"], config["attention_probs_dropout_prob"]) == (0, 0)
@@ -318,5 +322,5 @@ def test_the_command_and_the_function_have_the_same_options() -> None:
     function = set(inspect.signature(kinfolk.finetune).parameters) - {"settings", "callbacks", "report", "training"}
     trainer = {item.name for kind in (TrainSettings, OptimizerSettings) for item in dataclasses.fields(kind)}
     trainer -= {"optimizer", "betas", "epsilon"}
-    command = set(inspect.signature(finetune.finetune).parameters) - {"json"}
+    command = set(inspect.signature(commands.finetune).parameters) - {"json"}
     assert command == function | trainer

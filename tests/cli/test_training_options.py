@@ -11,10 +11,9 @@ from typing import Annotated, Any, get_args
 import pytest
 import typer
 
-from kinfolk.cli.finetune import finetune
-from kinfolk.cli.pretrain import pretrain
-from kinfolk.cli.training import training_options
-from kinfolk.cli.translate import train_translator
+from kinfolk.cli.main import grouped
+from kinfolk.cli.options import training_options
+from kinfolk.cli.train import OWN, finetune, pretrain, train_translator
 from kinfolk.training.settings import settings_fields
 from small_pairs import pairs, write_pairs
 from surroundings import Command
@@ -52,7 +51,8 @@ def test_help_shows_the_defaults_of_the_run(
     described = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
     described |= described["optimizer"]
     for name, option in options_of(function).items():
-        if "[default: " in option.help and (name, function) != ("batch_size", pretrain):
+        own = (name, function) == ("batch_size", pretrain) or option.help.endswith(f"[default: {OWN}]")
+        if "[default: " in option.help and not own:
             assert option.help.endswith(f"[default: {described[name]}]"), name
 
 
@@ -74,12 +74,12 @@ def test_options_of_each_training_reach_its_run(
 def test_only_what_is_given_is_passed_on() -> None:
     passed: list[dict[str, Any]] = []
 
-    @training_options(exclude=("freeze",), epochs=7.0)
-    def example(*, name: Annotated[str, typer.Option()] = "x", training: dict[str, Any]) -> None:
+    @training_options({}, exclude=("freeze",), epochs=7.0)
+    def example(training: dict[str, Any], name: Annotated[str, typer.Option()] = "x") -> None:
         passed.append(training)
 
     app = typer.Typer()
-    app.command()(example)
+    app.command()(grouped(example))
     app(["--seed", "0", "--lr", "1", "--fsdp"], standalone_mode=False)
     app([], standalone_mode=False)
     assert passed == [{"seed": 0, "learning_rate": 1.0, "fsdp": True}, {}]

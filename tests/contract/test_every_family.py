@@ -24,7 +24,7 @@ from relatives import (
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.models.family import Family, Model, count_parameters, init_model
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace, Trace
@@ -147,7 +147,7 @@ def test_every_head_reads_what_it_says(family: Family) -> None:
     tokens = pack(ids, segments if model.config.segments > 1 else None)
     for name, head in model.heads.items():
         results = []
-        for scores in (model.predict_head(name, tokens), model.scores(name, tokens, model(tokens))):
+        for scores in (model.scores(name, tokens), model.scores(name, tokens, model(tokens))):
             assert len(scores) == (len(ids) if head.reads in ("first", "pooled", "last") else tokens.layout.tokens)
             scores.square().sum().backward()
             gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
@@ -164,7 +164,9 @@ def test_saving_and_loading_is_the_identity(family: Family, tmp_path: Path) -> N
     sets += [list(family.pretraining_heads)] if family.pretraining_heads else []
     for index, heads in enumerate(sets):
         model = tiny_model(family, heads, seed=index)
-        write_checkpoint(tmp_path / str(index), Checkpoint(model, {"id2label": {"0": "a", "1": "b", "2": "c"}}))
+        write_checkpoint(
+            tmp_path / str(index), TextModel(model, hf_config={"id2label": {"0": "a", "1": "b", "2": "c"}})
+        )
         loaded = read_checkpoint(tmp_path / str(index))
         assert (loaded.model.config, list(loaded.model.heads)) == (model.config, heads)
         assert loaded.hf_config["id2label"] == {"0": "a", "1": "b", "2": "c"}

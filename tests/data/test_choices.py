@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from small_files import written
 
-from kinfolk.data.choices import choice_rows, read_choices
 from kinfolk.data.examples import Choice
+from kinfolk.data.tables import choice_rows, read_choices
 from kinfolk.errors import DataError, RowErrors
 from surroundings import shared_data
 

@@ -78,7 +78,7 @@ def test_a_binary_file_is_refused_in_one_line(tmp_path: Path, content: bytes, re
 def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert LONGEST_LINE >= 10 * 2**20
     monkeypatch.setattr("kinfolk.data.formats.LONGEST_LINE", 10)
-    assert "is this a text file" in fault(read_lines(written(tmp_path, "lines.txt", b"x" * 11)))
+    assert "this is not a text file" in fault(read_lines(written(tmp_path, "lines.txt", b"x" * 11)))
 
 
 def test_what_cannot_be_opened_is_named(tmp_path: Path) -> None:
@@ -118,8 +118,7 @@ def test_json_lines_keep_their_other_values(tmp_path: Path) -> None:
 def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, "rows.csv", 'text,label\n"two\nlines",1\nonly\na,b,c\nd,1\n"open,1\n')
     assert fault(read_rows(path, "text")) == (
-        f"{path}:4: 1 fields, the header has 2; {path}:5: 3 fields, the header has 2; "
-        f"{path}:7: a quote is opened and never closed"
+        f"{path}:4: 1 fields, expected 2; {path}:5: 3 fields, expected 2; {path}:7: a quote is opened and never closed"
     )
     path = written(tmp_path, "rows.jsonl", '{"text": 3}\n[1]\n{"text"\n{"txt": "a"}\n{"text": "a", "text": "b"}\n')
     told = fault(read_rows(path, "text")).split("; ")

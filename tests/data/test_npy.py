@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.data.npy import NpyWriter, open_npy
+from kinfolk.data.writers import NpyWriter, open_npy
 from kinfolk.errors import FolderError
 
 

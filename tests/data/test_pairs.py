@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel, to_pairs
+from kinfolk.data.examples import split_pairs
+from kinfolk.data.tables import Pair, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import DataError, InputError
 
 
@@ -33,8 +34,8 @@ def test_wrong_rows_are_told_with_their_lines_all_at_once(tmp_path: Path) -> Non
         read_pairs(path)
     told = str(caught.value)
     for line, reason in {
-        2: "no tab",
-        3: "2 tabs",
+        2: "1 fields",
+        3: "3 fields",
         4: "the target is empty",
         5: "the source is empty",
         6: "not UTF-8",
@@ -78,7 +79,7 @@ def test_columns_of_a_table_can_be_named(name: str, tmp_path: Path) -> None:
 
 def test_a_value_that_is_no_text_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.jsonl", '{"source": "a", "target": 3}\n{"source": "b"}\n')
-    with pytest.raises(DataError, match=r'1: the target is a number, expected a string; .*:2: no column "target"'):
+    with pytest.raises(DataError, match=r'1: "target" is a number, expected a string; .*:2: no column "target"'):
         read_pairs(path, max_bad_rows=0)
 
 
@@ -109,20 +110,20 @@ def test_pairs_in_memory_are_checked() -> None:
 def test_no_source_is_on_both_sides_of_a_split() -> None:
     pairs = [Pair(f"Source {number % 60}", f"target {number}", "") for number in range(200)]
     pairs += [Pair(f"source  {number}", "again", "") for number in range(60)]  # the same, case and blanks aside
-    kept, held = hold_out(pairs, seed=3)
+    kept, held = split_pairs(pairs, seed=3)
     assert 20 <= len(held) <= 26
     assert len(kept) + len(held) == 260
     plain = [{" ".join(pair.source.lower().split()) for pair in side} for side in (kept, held)]
     assert not plain[0] & plain[1]
     assert [pairs.index(pair) for pair in held] == sorted(pairs.index(pair) for pair in held)
-    assert (kept, held) == hold_out(pairs, seed=3)
-    assert held != hold_out(pairs, seed=4)[1]
+    assert (kept, held) == split_pairs(pairs, seed=3)
+    assert held != split_pairs(pairs, seed=4)[1]
 
 
 def test_at_most_two_thousand_are_held_out_and_at_least_one() -> None:
     many = [Pair(str(number), "x", "") for number in range(30_000)]
-    assert len(hold_out(many)[1]) == 2000
-    kept, held = hold_out(many[:2])
+    assert len(split_pairs(many)[1]) == 2000
+    kept, held = split_pairs(many[:2])
     assert (len(kept), len(held)) == (1, 1)
     with pytest.raises(DataError, match="too few to hold some out"):
-        hold_out([Pair("a", "b", ""), Pair("A", "c", "")])
+        split_pairs([Pair("a", "b", ""), Pair("A", "c", "")])

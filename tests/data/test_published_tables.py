@@ -55,11 +55,11 @@ def test_a_score_per_pair_is_read_as_a_number() -> None:
 
 def test_a_broken_row_is_told_or_left_out_and_counted() -> None:
     path = shared_data("glue/QQP/train.tsv")
-    with pytest.raises(DataError, match=r"train\.tsv:2: 5 fields, the header has 6; correct them"):
+    with pytest.raises(DataError, match=r"train\.tsv:2: 5 fields, expected 6; correct them"):
         read_examples(path)
     found = read_examples(path, max_bad_rows=1)
     assert Counter(example.label for example in found.examples) == {"0": 3452, "1": 2047}
-    assert (found.bad, found.reasons) == (1, (f"{path}:2: 5 fields, the header has 6",))
+    assert (found.bad, found.reasons) == (1, (f"{path}:2: 5 fields, expected 6",))
 
 
 def test_tables_under_another_name_are_read_once_they_are_called_tsv(tmp_path: Path) -> None:

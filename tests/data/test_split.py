@@ -6,10 +6,8 @@ from collections import Counter
 
 import pytest
 
-from kinfolk.data.examples import Choice, Example, Question, Sentence, fingerprint
-from kinfolk.data.split import stratified_split
-from kinfolk.data.squad import read_squad
-from kinfolk.data.tables import read_examples
+from kinfolk.data.examples import Choice, Example, Question, Sentence, fingerprint, stratified_split
+from kinfolk.data.tables import read_examples, read_squad
 from kinfolk.errors import DataError, InputError
 from surroundings import shared_data
 

@@ -10,7 +10,7 @@ import pytest
 from small_files import written
 
 from kinfolk.data.examples import Question
-from kinfolk.data.squad import read_squad
+from kinfolk.data.tables import read_squad
 from kinfolk.errors import DataError, FolderError
 from surroundings import shared_data
 
@@ -53,7 +53,7 @@ def test_answers_count_characters_and_may_be_absent(tmp_path: Path) -> None:
         (entry("q2", answers=[{"text": "n.", "answer_start": -2}]), "q2: the answer 'n.' is not at"),
         (entry("q2", answers=[{"text": "", "answer_start": 0}]), "q2: an answer is empty"),
         (entry("q2", answers=[{"text": "Die", "answer_start": "0"}]), 'q2: "answer_start" is a string'),
-        (entry("q2", answers=["Köln"]), 'q2: an answer must be an object with "text"'),
+        (entry("q2", answers=["Köln"]), "q2: expected an object, found a string"),
         (entry("q2", answers={}), 'q2: "answers" is an object, expected a list'),
         (entry("q2", is_impossible=True), "q2: is_impossible, and yet there are answers"),
         (entry("q2", question=None), 'q2: "question" is null'),

@@ -23,7 +23,8 @@ from sklearn.utils import estimator_checks
 
 import kinfolk
 from kinfolk.errors import InputError
-from kinfolk.sklearn import TextClassifier, TextRegressor, forget_models
+from kinfolk.sklearn import TextClassifier, TextRegressor, base, forget_models
+from kinfolk.training.settings import TrainSettings
 
 TEXTS, LABELS = texts()
 NUMBERS = [100.0 + 20.0 * (label == "salty") for label in LABELS]
@@ -87,6 +88,27 @@ def test_the_same_seed_gives_the_same_model_and_another_one_another(tiny_bert: P
     )
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
+
+
+def test_every_parameter_reaches_the_training(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    train = base.finetune
+    monkeypatch.setattr(base, "finetune", lambda *given, **named: calls.append(named) or train(*given, **named))
+    changes = {
+        "epochs": 0.5,
+        "batch_size": 6,
+        "learning_rate": 2e-3,
+        "schedule": "constant",
+        "layer_decay": 0.9,
+        "freeze": 1,
+        "gradual_unfreezing": 0.25,
+    }
+    others = {"random_state": 3, "window": 8, "stride": 2, "validation_fraction": 0.25, "class_weight": "balanced"}
+    classifier(tiny_bert, **changes, **others).fit(TEXTS, LABELS)
+    (call,) = calls
+    assert call["settings"] == TrainSettings().but(seed=3, **changes)
+    assert (call["window"], call["stride"], call["class_weights"]) == (8, 2, "balanced")
+    assert len(call["dev"]) == pytest.approx(48 / 4, abs=1)
 
 
 def test_without_a_validation_fraction_the_last_weights_are_kept(tiny_bert: Path) -> None:
@@ -174,7 +196,6 @@ def test_fit_is_quiet_unless_asked_and_leaves_nothing_behind(
         ({"schedule": "linaer"}, "linaer"),
         ({"validation_fraction": 1.0}, "validation_fraction=1.0"),
         ({"random_state": "seven"}, "random_state: 'seven'"),
-        ({"model": 3}, "model="),
         ({"device": "tpu"}, "device='tpu'"),
     ],
     ids=lambda value: str(value)[:30],

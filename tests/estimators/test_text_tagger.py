@@ -15,7 +15,7 @@ from sklearn.utils import estimator_checks
 
 from kinfolk.errors import InputError
 from kinfolk.sklearn import TextTagger
-from kinfolk.sklearn.data import tags_of, words_of
+from kinfolk.sklearn.estimators import tags_of, words_of
 from small_tags import sentences
 
 WORDS, TAGS = ([list(getattr(each, name)) for each in sentences(60)] for name in ("words", "tags"))

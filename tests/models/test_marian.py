@@ -10,7 +10,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from kinfolk.checkpoints.folder import Checkpoint, read_checkpoint, write_checkpoint
+from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.errors import ConfigError
 from kinfolk.models.family import init_model
 from kinfolk.models.marian import MarianConfig
@@ -96,7 +96,7 @@ def test_the_reference_reads_what_we_write(case: str, tmp_path: Path) -> None:
 
 def test_a_fresh_model_is_one_that_the_reference_can_translate_with(tmp_path: Path) -> None:
     config = MarianConfig.make(vocabulary_size=30, pad_id=29, start_id=29, end_id=5, width=16, heads=4, inner_width=24)
-    write_checkpoint(tmp_path, Checkpoint(init_model(family_of("marian"), config)))
+    write_checkpoint(tmp_path, TextModel(init_model(family_of("marian"), config)))
     theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert type(theirs) is transformers.MarianMTModel
     settings = theirs.generation_config

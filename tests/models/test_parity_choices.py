@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.supervised import Choose, Options
-from support.tiny import CASES, both, close, ragged
+from support.tiny import ENCODERS, both, close, ragged
 
 CPU = torch.device("cpu")
 EXAMPLES = ((9, 4, 12), (3, 15), (7, 7, 1, 20, 5))  # the lengths of their options
@@ -24,7 +24,7 @@ def padded(rows: list[list[int]], fill: int) -> Tensor:
     return torch.tensor([[row + [fill] * (longest - len(row)) for row in rows]])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ENCODERS)
 def test_scores_and_loss_of_ragged_options_equal_the_reference(case: str, tmp_path: Path) -> None:
     theirs, ours = both(case, "ForMultipleChoice", tmp_path)
     items, scores, losses = [], [], []

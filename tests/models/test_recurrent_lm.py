@@ -14,7 +14,7 @@ from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam, greedy
 from kinfolk.models.family import Model, count_parameters, init_model, with_new_head
 from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
-from kinfolk.models.seq2seq import start_decoder_from
+from kinfolk.models.seq2seq import require_shape, start_decoder_from
 from kinfolk.nn.packed import pack
 from kinfolk.nn.recurrent import KINDS
 from kinfolk.objectives.objective import Sample
@@ -111,7 +111,7 @@ def test_a_language_model_starts_a_decoder(kind: str) -> None:
 )
 def test_a_language_model_of_other_sizes_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        start_decoder_from(our_lm(**settings), our_seq2seq())
+        require_shape(our_lm(**settings).config, our_seq2seq().config)
 
 
 @every_kind

@@ -21,7 +21,7 @@ from kinfolk.models.seq2seq import Seq2SeqConfig
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
-from kinfolk.training.settings import OptimizerSettings
+from kinfolk.training.settings import TrainSettings
 from kinfolk.training.step import TrainStep
 from support.tiny import RECURRENT_SIZES as SIZES
 from support.tiny import RECURRENTS as VARIANTS
@@ -108,8 +108,8 @@ def test_a_fresh_model_learns_pairs_by_heart_and_writes_them(name: str) -> None:
     )  # forget gates are open
     model = init_model(family, config)
     items = [pair_sample(source, target, 0) for source, target in PAIRS]
-    settings = OptimizerSettings(learning_rate=2e-2, weight_decay=0.0)
-    learner = TrainStep(model, Translation(start_id=1), settings, max_grad_norm=1.0, world=world())
+    settings = TrainSettings().but(learning_rate=2e-2, weight_decay=0.0)
+    learner = TrainStep(model, Translation(start_id=1), settings, world())
     for _ in range(40):
         learner.step([items], factor=1.0)
     request = Request(pack([source for source, _ in PAIRS]), 1, [5] * 3, DecodingConstraints(end=2))
@@ -144,11 +144,11 @@ def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None
         ({"hidden": 0}, "hidden must be at least 1"),
         ({"layers": 1001}, "layers=1,001"),
         ({"positions": 0}, "positions must be at least 1"),
-        ({"tied": 1}, "tied=1 is neither true nor false"),
-        ({"hidden": 6}, "tied: one table cannot read with width 8 and score vectors of width 6"),
+        ({"tied": 1}, "tied=1 is not true or false"),
+        ({"hidden": 6}, "tied: one table cannot read with width 8 and score width 6"),
         ({"target_vocabulary_size": 31}, "one table cannot serve 30 source and 31 target tokens"),
         ({"score": "cosine"}, "score 'cosine' is not known; choose one of dot, bilinear, additive"),
-        ({"score": "dot"}, "score dot: vectors of width 8 and 16 have no product; choose bilinear"),
+        ({"score": "dot"}, "score dot needs one width, not 8 and 16; choose bilinear"),
         ({"scroe": "dot"}, 'AttentionConfig has no setting "scroe"; did you mean "score"'),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_trace_shows_where_each_token_looked_and_changes_nothing(variant: str)
     for weights, shape in zip(layer, ((1, 5, 4), (1, 3, 6)), strict=True):
         assert weights.shape == shape
         close(weights.sum(-1), torch.ones(shape[:2], dtype=torch.float64))
-    close(trace.source.hidden[1], source.layout.split(model.encode(source).detach()))
+    close(trace.source.hidden[1], source.layout.split(model.body.encode(source).detach()))
 
 
 def test_in_float32_batch_mates_change_chances_by_less_than_a_millionth() -> None:

@@ -71,7 +71,7 @@ def test_settings_of_relatives_are_checked_too() -> None:
         family("albert").config.make(groups=0)
     with pytest.raises(ConfigError, match="must be a multiple of 4"):
         family("mpnet").config.make(distance_buckets=30)
-    with pytest.raises(ConfigError, match="2 positions leave no room for a text that starts at 2"):
+    with pytest.raises(ConfigError, match="2 positions leave no room for a text from 2"):
         family("roberta").config.make(positions=2)
 
 

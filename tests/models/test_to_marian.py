@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from kinfolk.errors import ConfigError
-from kinfolk.models.marian import MarianConfig
-from kinfolk.models.to_marian import NEVER, to_marian
+from kinfolk.models.marian import NEVER, MarianConfig, to_marian
 from kinfolk.nn.packed import Tokens, pack
 from support.tiny import SOURCES, TARGETS, close, our_transformer, rows, stepped
 

@@ -15,11 +15,11 @@ from kinfolk.models.family import Model, count_parameters, init_model
 from kinfolk.models.registry import family as family_of
 from kinfolk.models.registry import preset as preset_of
 from kinfolk.models.transformer import TransformerConfig
+from kinfolk.nn.embeddings import sinusoids
 from kinfolk.nn.packed import Tokens, pack
-from kinfolk.nn.positions import sinusoids
 from kinfolk.objectives.translation import Translation, pair_sample
 from kinfolk.training.distributed import world
-from kinfolk.training.settings import OptimizerSettings
+from kinfolk.training.settings import TrainSettings
 from kinfolk.training.step import TrainStep
 from support.tiny import SOURCES, TARGETS, close, our_transformer, pairs, rows
 from support.tiny import TRANSFORMER_SIZES as SIZES
@@ -47,7 +47,7 @@ def torch_s_modules(ours: Model) -> tuple[nn.TransformerEncoder, nn.TransformerD
 
     def taken(side: str, theirs: str) -> Tensor:
         if theirs.startswith("norm."):
-            return state[f"{side}_{theirs}"]
+            return state[f"{side}.final_{theirs}"]
         _, number, part = theirs.split(".", 2)
         mine = f"{side}.blocks.{number}."
         if part.startswith("multihead_attn.in_proj"):
@@ -80,7 +80,7 @@ def test_both_sides_equal_torch_s_modules(norm: str) -> None:
     future = torch.ones(longest, longest, dtype=torch.bool).triu(1)
     with torch.no_grad():
         read = encoder(embedded(source), src_key_padding_mask=holes)
-        close(ours.encode(source), source.layout.unpad(read))
+        close(ours.body.encode(source), source.layout.unpad(read))
         written = decoder(embedded(target), read, tgt_mask=future, memory_key_padding_mask=holes)
         close(ours(source, target), target.layout.unpad(written))
 
@@ -133,9 +133,9 @@ def test_every_weight_learns_and_stands_at_a_depth() -> None:
     assert layer_ids.keys() == dict(model.named_parameters()).keys()
     expected = {
         "body.source_table.weight": 0, "body.target_table.weight": 0, "body.encoder.blocks.1.attention.qkv.bias": 2,
-        "body.encoder_norm.bias": 2, "body.decoder.blocks.0.cross.output.bias": 3,
+        "body.encoder.final_norm.bias": 2, "body.decoder.blocks.0.cross.output.bias": 3,
         "body.decoder.blocks.2.cross_norm.bias": 5,
-        "body.decoder_norm.bias": 6, "heads.next_token.bias": 6,
+        "body.decoder.final_norm.bias": 6, "heads.next_token.bias": 6,
     }  # fmt: skip
     assert {name: layer_ids[name] for name in expected} == expected
 
@@ -144,8 +144,8 @@ def test_a_small_model_learns_pairs_by_heart_and_writes_them() -> None:
     sizes = {"width": 32, "heads": 4, "inner_width": 64, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
     model = init_model(family_of("kinfolk-transformer"), TransformerConfig.make(vocabulary_size=12, **sizes))
     items = [pair_sample(source, target, 0) for source, target in PAIRS]
-    settings = OptimizerSettings(learning_rate=5e-3, weight_decay=0.0, betas=(0.9, 0.98))
-    learner = TrainStep(model, Translation(start_id=1), settings, max_grad_norm=1.0, world=world())
+    settings = TrainSettings().but(learning_rate=5e-3, weight_decay=0.0, betas=(0.9, 0.98))
+    learner = TrainStep(model, Translation(start_id=1), settings, world())
     losses = [learner.step([items], factor=1.0).total for _ in range(40)]
     assert losses[-1] < losses[0] / 2
     state, ids, written = model.eval().start(pack([source for source, _ in PAIRS]), 1), torch.tensor([1, 1, 1]), []
@@ -176,7 +176,7 @@ def test_everything_is_created_on_the_device_of_the_layout() -> None:
         ({"norm": "both"}, "norm 'both' is not known; choose one of post, pre"),
         ({"sinusoid": "x"}, "sinusoid 'x' is not known; choose one of interleaved, halves"),
         ({"activation": "mish"}, "activation 'mish' is not known"),
-        ({"shared_tables": 1}, "shared_tables=1 is neither true nor false"),
+        ({"shared_tables": 1}, "shared_tables=1 is not true or false"),
         ({"target_vocabulary_size": 31}, "one table cannot serve 30 source and 31 target tokens"),
         ({"end_id": 30}, "end_id=30 is not an id of a vocabulary of 30"),
         ({"widht": 3}, 'TransformerConfig has no setting "widht"; did you mean "width"'),

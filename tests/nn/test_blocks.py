@@ -86,3 +86,14 @@ def test_a_trace_goes_on_from_batch_to_batch() -> None:
         stack(hidden_rows()[: layout.tokens], Full().plan(layout), trace=trace)
     assert [len(rows) for rows in trace.hidden[0]] == [3, 1, 6]
     assert [weights.shape[-1] for weights in trace.weights[0]] == [3, 1, 6]
+
+
+def test_a_final_norm_is_never_left_out() -> None:
+    torch.manual_seed(0)
+    final_norm = nn.LayerNorm(8)
+    nn.init.normal_(final_norm.weight)
+    stack = Stack([build_block(BertConfig.make(**SIZES))], final_norm).eval()
+    hidden, plan = hidden_rows().float(), Full().plan(LAYOUT)
+    with torch.no_grad():
+        expected = final_norm(stack.blocks[0](hidden, plan))
+        torch.testing.assert_close(stack(hidden, plan), expected, rtol=0, atol=1e-5)

@@ -48,7 +48,7 @@ class Gpt2(nn.Module):
 
     def start(self, prompts: Tokens, beams: int) -> tuple[Tensor, DecoderState]:
         hidden = self.embeddings(prompts)
-        state = self.stack.start(prompts.layout.sequences, beams, hidden)
+        state = DecoderState.of(self.stack, prompts.layout.sequences, beams, hidden)
         hidden, state = self.stack.prefill(hidden, Causal().plan(prompts.layout), state)
         return self.norm(hidden), state
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.models.transformer import TransformerConfig
-from kinfolk.nn.blocks import FeedForward, Source, build_block
+from kinfolk.nn.blocks import FeedForward, build_block
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import Causal, Full
 from kinfolk.nn.trace import PairTrace
@@ -35,7 +35,7 @@ def test_a_norm_stands_before_each_part_or_after_it(norm: str) -> None:
         rows(SOURCE, 1),
     )
     plan, across = Causal().plan(TARGET), Full().plan(TARGET, SOURCE)
-    found = block(hidden, plan, source=Source(source, across))
+    found = block(hidden, plan, source=(source, across, None))
 
     def read(middle: nn.Module, vectors: Tensor) -> Tensor:
         return middle(vectors) if norm == "pre" else vectors

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.nn import losses as vocabulary
-from kinfolk.nn.losses import chunked_cross_entropy
+from kinfolk.nn import heads as vocabulary
+from kinfolk.nn.heads import chunked_cross_entropy
 from support.tiny import close
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kinfolk.errors import ConfigError
-from kinfolk.nn.heads import ProbeConfig, ProbeHead, ScalarMix
 from kinfolk.nn.packed import Layout
+from kinfolk.nn.probe import ProbeConfig, ProbeHead, ScalarMix
 
 LAYOUT = Layout((2, 3))
 LAYERS = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

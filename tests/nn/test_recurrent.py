@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.recurrent import KINDS, CellState, GruResetBefore, RecurrentStack, Steps
+from kinfolk.nn.recurrent import KINDS, GruResetBefore, RecurrentStack, Steps
+from kinfolk.nn.state import CellState
 from support.tiny import torch_weights
 
 LENGTHS = (2, 5, 1, 5, 3)
@@ -187,9 +188,9 @@ def test_a_sequence_without_tokens_ends_where_it_began(kind: str, bidirectional:
 @both
 def test_every_layer_is_shown_and_a_stack_may_be_cut(kind: str, bidirectional: bool) -> None:
     part, layout, vectors = make(kind, bidirectional), Layout(LENGTHS), rows()
-    outputs, end = part.each_layer(vectors, layout)
+    outputs, end = part.each_layer(vectors, layout, None)
     exact(outputs[-1], part(vectors, layout)[0])
-    exact(part.each_layer(vectors, layout, depth=1)[0], outputs[:1])
+    exact(part.each_layer(vectors, layout, None, depth=1)[0], outputs[:1])
     assert len(end[0]) == LAYERS * part.directions
 
 

@@ -12,10 +12,12 @@ import torch
 import torch.nn.functional as F
 
 from kinfolk.errors import InputError
+from kinfolk.models.family import Model
+from kinfolk.models.registry import family
 from kinfolk.nn.packed import pack
-from kinfolk.nn.recurrent import CellState
-from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
-from support.tiny import close, our_lm
+from kinfolk.nn.state import CellState
+from kinfolk.objectives.language_model import CarriedNextToken, ContiguousStreams, mean_loss
+from support.tiny import close, our_lm, randomise
 
 CPU = torch.device("cpu")
 
@@ -41,7 +43,7 @@ def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int,
     asked = [token for item in plan for token in item.target]
     assert sorted(asked) == list(text)[1:]
     for lane in range(lanes):
-        own = plan[lane::lanes]
+        own = [plan[index] for index in range(lane, len(plan), lanes)]
         read = [token for item in own for token in item.ids]
         assert all(second == first + 1 for first, second in pairwise(read))
         assert [token + 1 for token in read] == [token for item in own for token in item.target]
@@ -50,7 +52,7 @@ def test_every_token_but_the_first_is_asked_for_once_after_its_past(tokens: int,
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru_reset_before"])
 def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
-    model, objective, tokens = our_lm(kind=kind), NextToken(), stream(24)
+    model, objective, tokens = our_lm(kind=kind), CarriedNextToken(), stream(24)
     plan, total, count = ContiguousStreams(tokens, 4, 5), 0.0, 0.0
     state: CellState | None = None
     for step in range(plan.batches):
@@ -68,7 +70,7 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
 
 
 def test_an_epoch_begins_with_nothing_remembered() -> None:
-    model, objective, plan = our_lm(), NextToken(), ContiguousStreams(stream(20), 2, 4)
+    model, objective, plan = our_lm(), CarriedNextToken(), ContiguousStreams(stream(20), 2, 4)
     prepared = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
     first, state = objective.carry(model, prepared, None)
     again, after = objective.carry(model, prepared, tuple(piece + 1 for piece in state))
@@ -79,7 +81,7 @@ def test_an_epoch_begins_with_nothing_remembered() -> None:
 
 
 def test_gradients_stop_at_the_border_of_a_batch() -> None:
-    model, objective, plan = our_lm(tied=False), NextToken(), ContiguousStreams(stream(9), 1, 4)
+    model, objective, plan = our_lm(tied=False), CarriedNextToken(), ContiguousStreams(stream(9), 1, 4)
     first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
     _, state = objective.carry(model, first, None)
     losses, _ = objective.carry(model, second, state)
@@ -90,11 +92,29 @@ def test_gradients_stop_at_the_border_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("length", [1, 7, 512])
-def test_perplexity_scores_each_token_once_whatever_the_stretch(length: int) -> None:
+def test_each_token_is_scored_once_whatever_the_stretch(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, tokens = our_lm(), stream(40)
     hidden = model(pack([tokens[:-1]]))
     expected = float(F.cross_entropy(model.vocabulary_scores(hidden), torch.tensor(tokens[1:])).detach())
-    assert perplexity(model, tokens, length) == pytest.approx(math.exp(expected), rel=1e-12)
+    monkeypatch.setattr("kinfolk.objectives.language_model.SCORED_LENGTH", length)
+    assert mean_loss(model, tokens) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("count", [2, 8, 9, 10, 31, 40])
+def test_a_model_with_a_context_scores_each_token_once_in_windows(count: int, overlap: float) -> None:
+    """The definition, a window at a time: a token's window is the first that holds it."""
+    config = family("gpt2").config.make(vocabulary_size=30, width=8, layers=2, heads=2, positions=8)
+    model = randomise(Model(family("gpt2"), config)).double().eval()
+    tokens, stride, losses = torch.tensor(stream(count)), max(1, round((1 - overlap) * 8)), {}
+    for start in range(0, count, stride):
+        window = tokens[start : start + 9]
+        with torch.no_grad():
+            scores = model.vocabulary_scores(model(pack([window[:-1].tolist()]))) if len(window) > 1 else []
+        for place, row in enumerate(scores):
+            losses.setdefault(start + place + 1, float(F.cross_entropy(row, window[place + 1])))
+    assert len(losses) == count - 1
+    assert mean_loss(model, tokens, overlap=overlap) == pytest.approx(sum(losses.values()) / len(losses), rel=1e-12)
 
 
 def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() -> None:
@@ -102,11 +122,13 @@ def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() ->
     with torch.no_grad():
         model.body.table.weight.zero_()
         model.heads["next_token"].bias.zero_()
-    assert perplexity(model, np.array(stream(50))) == pytest.approx(30.0)  # one tied table: all scores are zero
+    assert math.exp(mean_loss(model, np.array(stream(50)))) == pytest.approx(
+        30.0
+    )  # one tied table: all scores are zero
 
 
 def test_a_stream_that_is_too_short_is_refused() -> None:
     with pytest.raises(InputError, match=r"3 tokens.*batch_size 3"):
         ContiguousStreams([1, 2, 3], batch_size=3, bptt_length=5)
     with pytest.raises(InputError, match="1 tokens"):
-        perplexity(our_lm(), [1])
+        mean_loss(our_lm(), [1])

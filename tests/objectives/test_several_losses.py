@@ -13,15 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.nn.packed import pack
-from kinfolk.objectives.objective import Batch, Sample
+from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Run
+from kinfolk.training.runs import Progress, Run
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.step import TrainStep
-from kinfolk.training.trainer import Progress, Trainer
+from kinfolk.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 VOCABULARY, WIDTH = 11, 4
+PLAIN = TrainSettings(max_grad_norm=None, optimizer=OptimizerSettings(1e-2, weight_decay=0.0))
 
 
 class TwoHeads(nn.Module):
@@ -38,6 +39,9 @@ class TwoHeads(nn.Module):
 
     def layer_ids(self) -> dict[str, int]:
         return {name: int(name.startswith("heads.")) for name, _ in self.named_parameters()}
+
+    def embedding_only_read(self) -> None:
+        """The table learns as a whole."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class PretrainingBatch(Batch):
 
 
 @dataclass(frozen=True)
-class Pretraining:
+class Pretraining(Objective):
     """L = L(masked_lm) + 0.5 L(next_sentence), unless `weights` differ."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: {"next_sentence": 0.5})
@@ -109,7 +113,7 @@ def test_each_loss_is_the_mean_over_its_own_targets_however_batches_are_cut(size
     rows, model, reference = samples(), TwoHeads(), TwoHeads()
     for one in (model, reference):
         one.dropout.p = 0.0
-    step = TrainStep(model, Pretraining(), OptimizerSettings(1e-2, weight_decay=0.0), None, world())  # type: ignore[arg-type]
+    step = TrainStep(model, Pretraining(), PLAIN, world())  # type: ignore[arg-type]
     losses = step.step([rows[start : start + size] for start in range(0, len(rows), size)], factor=1.0)
     expected = means(reference, rows)
     assert losses is not None
@@ -125,7 +129,7 @@ def test_each_loss_is_the_mean_over_its_own_targets_however_batches_are_cut(size
 def test_a_loss_without_targets_is_zero_and_trains_nothing() -> None:
     model = TwoHeads()
     before = model.heads["masked_lm"].weight.detach().clone()
-    step = TrainStep(model, Pretraining(), OptimizerSettings(weight_decay=0.0), None, world())  # type: ignore[arg-type]
+    step = TrainStep(model, Pretraining(), PLAIN, world())  # type: ignore[arg-type]
     losses = step.step([[row for row in samples() if not row.target.positions]], factor=1.0)
     assert losses is not None
     assert losses.parts["masked_lm"] == 0.0

@@ -33,11 +33,11 @@ class Known:
     """A model whose heads give these scores."""
 
     def __init__(self, scores: list[list[float]], crf: Crf | None = None):
-        self.scores = torch.tensor(scores, requires_grad=True)
+        self.known = torch.tensor(scores, requires_grad=True)
         self.heads: dict[str, Any] = {"tag_crf": SimpleNamespace(crf=crf or Crf(2))}
 
-    def predict_head(self, name: str, tokens: Tokens) -> Tensor:
-        return self.scores
+    def scores(self, name: str, tokens: Tokens) -> Tensor:
+        return self.known
 
 
 def samples(*targets: object) -> list[Sample]:
@@ -90,8 +90,8 @@ def test_answers_in_texts_of_unequal_length_do_not_feel_the_longest() -> None:
     loss = Span(1).loss(model, Span(1).prepare(unequal, CPU))
     assert loss.item() == pytest.approx(math.log(1) + math.log(4) + math.log(2))
     loss.backward()
-    assert model.scores.grad is not None
-    assert model.scores.grad[:5, 0].tolist() == pytest.approx([0, 1 / 8, 1 / 8, 1 / 8, -3 / 8])
+    assert model.known.grad is not None
+    assert model.known.grad[:5, 0].tolist() == pytest.approx([0, 1 / 8, 1 / 8, 1 / 8, -3 / 8])
 
 
 def test_the_chain_skips_tokens_without_a_tag() -> None:
@@ -118,8 +118,8 @@ def test_a_batch_without_a_tag_loses_nothing() -> None:
     loss = CrfTag(1).loss(model, CrfTag(1).prepare([Sample([5], [0], [IGNORED], 0)], CPU))
     loss.backward()
     assert loss.item() == 0
-    assert model.scores.grad is not None
-    assert model.scores.grad.tolist() == [[0.0, 0.0]]
+    assert model.known.grad is not None
+    assert model.known.grad.tolist() == [[0.0, 0.0]]
 
 
 def column(*scores: float) -> Known:
@@ -132,8 +132,8 @@ def test_the_options_of_an_example_share_one_softmax_however_many_there_are() ->
     loss = Choose(1).loss(model, batch)
     assert loss.item() == pytest.approx(-math.log(3 / 4) - math.log(2 / 4))
     loss.backward()
-    assert model.scores.grad is not None
-    torch.testing.assert_close(model.scores.grad[:, 0], torch.tensor([0.25, -0.25, -0.5, 0.25, 0.25]))
+    assert model.known.grad is not None
+    torch.testing.assert_close(model.known.grad[:, 0], torch.tensor([0.25, -0.25, -0.5, 0.25, 0.25]))
     assert batch.counts == {"choose": 2}
     assert batch.tokens.layout.lengths == (2, 3, 1, 1, 2)
     assert batch.tokens.ids.tolist() == [10, 11, 12, 13, 14, 10, 11, 12, 13]

@@ -40,6 +40,8 @@ SIZES = {
     "num_labels": LABELS,
 }
 DISTIL = {"vocab_size": 40, "dim": 16, "n_layers": 3, "n_heads": 4, "hidden_dim": 24, "num_labels": LABELS}
+GPT = {"vocab_size": 40, "n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 34, "layer_norm_epsilon": 0.01}
+GPT |= {"num_labels": LABELS, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {  # case: the classes' prefix and their settings
     "bert": ("Bert", SIZES),
     "roberta": ("Roberta", SIZES),
@@ -47,7 +49,10 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {  # case: the classes' prefix an
     "albert, two groups": ("Albert", SIZES | {"embedding_size": 6, "num_hidden_groups": 2}),
     "distilbert": ("DistilBert", DISTIL | {"max_position_embeddings": 34}),
     "mpnet": ("MPNet", SIZES),
+    "openai-gpt": ("OpenAIGPT", GPT),
+    "gpt2": ("GPT2", GPT | {"n_inner": 24}),
 }
+ENCODERS = [case for case in CASES if "gpt" not in case]  # that read in both directions
 HEADS = {  # suffix of the reference's class: our heads
     "ForMaskedLM": ["masked_lm"],
     "ForSequenceClassification": ["classify"],
@@ -59,11 +64,12 @@ PAIR_HEADS = {
     "bert": {"ForPreTraining": ["masked_lm", "next_sentence"], "ForNextSentencePrediction": ["next_sentence"]},
     "albert": {"ForPreTraining": ["masked_lm", "sentence_order"]},
 }
+GPT_HEADS = {"LMHeadModel": ["next_token"], "ForSequenceClassification": ["classify"]}
 WITH_HEADS = [
     (case, suffix, names)
     for case in CASES
-    for suffix, names in (HEADS | PAIR_HEADS.get(case.split(",")[0], {})).items()
-]
+    for suffix, names in ((HEADS if case in ENCODERS else GPT_HEADS) | PAIR_HEADS.get(case.split(",")[0], {})).items()
+] + [("gpt2", "ForTokenClassification", ["tag"])]
 
 
 def their_model(case: str, suffix: str = "Model", seed: int = 0, **changes: Any) -> Any:

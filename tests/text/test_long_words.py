@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from small_tokenizers import KINDS, SENTENCES, small
 
-from kinfolk.text.preprocessing import LONGEST_RUN, long_word_cuts, split_long_words
+from kinfolk.text.encoding import LONGEST_RUN, split_long_words
 
 
 def test_texts_that_people_write_are_not_cut():
-    assert long_word_cuts(" ".join(SENTENCES) * 200) == []
-    assert long_word_cuts("a" * LONGEST_RUN) == []
+    for text in (" ".join(SENTENCES) * 200, "a" * LONGEST_RUN):
+        assert split_long_words(text) == [(0, text)]
 
 
 def test_pieces_join_to_the_text_and_know_where_they_start():

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-import random
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
 from marian_folders import CODES, SOURCE, TARGET, marian_folder, trained
+from mutations import damage_bytes, damage_json, is_refused_or_works
 from small_tokenizers import NASTY, SENTENCES, strange_texts
-from test_tokenizer_mutations import damage_bytes, damage_json
 
 from kinfolk.errors import InputError, TokenizerError
 from kinfolk.text.marian import Engine, MarianTokenizer
 from kinfolk.text.sentencepiece import BYTE, UNKNOWN, Piece, SentencePieceModel, parse_spiece
 from kinfolk.text.tokenizer import SURROGATE
-from surroundings import RAN
 
 SPECIAL = ("a </s> b", "<unk>the<pad></s>", "</s>>>fra<< x")
 SPECIAL += (">>fra<< the boat", ">>deu<<the", ">>xyz<< no", ">>fra", ">><<")
@@ -132,7 +129,7 @@ def test_added_tokens_that_do_not_fit_are_refused(added: Any, tmp_path: Path):
 
 
 MUTATIONS = 25  # of each file
-DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+DAMAGE = {
     "source.spm": damage_bytes,
     "target.spm": damage_bytes,
     "vocab.json": damage_json,
@@ -143,21 +140,13 @@ DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_file_is_refused_in_one_line_or_works(name: str, kind: str, tmp_path: Path):
-    file = marian_folder(tmp_path, kind) / name
-    whole, generator, refused = file.read_bytes(), random.Random(name + kind), []
-    for _ in range(MUTATIONS):
-        file.write_bytes(DAMAGE[name](whole, generator))
-        try:
-            tokenizer = MarianTokenizer.load(tmp_path)
-            for text in ("The wörld 猫 \x10 a  b", "x" * 300, "</s> >>fra<< e\u0301"):
-                ids = tokenizer.encode_source(text)
-                assert len(tokenizer.source_offsets(text)) == len(ids)
-                tokenizer.decode(tokenizer.encode_target(text))
-        except TokenizerError as error:
-            refused.append(str(error))
-    RAN["mutated files"] += MUTATIONS
-    assert 0 < len(refused) < MUTATIONS
-    assert [message for message in refused if "\n" in message] == []
+    def use() -> None:
+        tokenizer = MarianTokenizer.load(tmp_path)
+        for text in ("The wörld 猫 \x10 a  b", "x" * 300, "</s> >>fra<< e\u0301"):
+            assert len(tokenizer.source_offsets(text)) == len(tokenizer.encode_source(text))
+            tokenizer.decode(tokenizer.encode_target(text))
+
+    is_refused_or_works(marian_folder(tmp_path, kind) / name, DAMAGE[name], MUTATIONS, name + kind, use)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from marian_folders import SOURCE, TARGET
 from small_tokenizers import NASTY
 
 from kinfolk.errors import TokenizerError
-from kinfolk.text.marian import MarianTokenizer
-from kinfolk.text.pairs import ROLES, PairTokenizer, as_marian, train_pair_tokenizer
-from kinfolk.text.train import train_tokenizer
+from kinfolk.text.marian import MarianTokenizer, as_marian
+from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.train import PAIR_ROLES, train_pair_tokenizer, train_tokenizer
 from surroundings import shared_data
 
 SIZES = {"bpe": 200, "unigram": 110}
@@ -63,7 +63,7 @@ def test_no_sentence_of_a_real_corpus_is_split_otherwise() -> None:
 
 def test_what_sentencepiece_cannot_say_is_refused() -> None:
     texts = [*SOURCE, *TARGET]
-    lower = PairTokenizer(train_tokenizer("bpe", texts, 180, lowercase=True, special_tokens=ROLES))
+    lower = PairTokenizer(train_tokenizer("bpe", texts, 180, lowercase=True, special_tokens=PAIR_ROLES))
     for tokenizer in (
         train_pair_tokenizer("byte_bpe", SOURCE, TARGET, 320),
         train_pair_tokenizer("wordpiece", SOURCE, TARGET, 300),

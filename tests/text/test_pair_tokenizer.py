@@ -9,8 +9,8 @@ from marian_folders import SOURCE, TARGET, marian_folder
 from small_tokenizers import small
 
 from kinfolk.errors import TokenizerError
-from kinfolk.text.pairs import PairTokenizer, load_pair_tokenizer, train_pair_tokenizer
-from kinfolk.text.train import KINDS, train_tokenizer
+from kinfolk.text.pairs import PairTokenizer, load_pair_tokenizer
+from kinfolk.text.train import KINDS, train_pair_tokenizer, train_tokenizer
 
 SIZES = {("bpe", True): 200, ("unigram", True): 110, ("byte_bpe", True): 320}
 SIZES |= {("bpe", False): 90, ("unigram", False): 60, ("byte_bpe", False): 300}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import multiprocessing
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,11 @@ def test_many_texts_may_come_one_by_one():
     for texts in ([], ["one text"], ["one", "two"], ["a" * 200_000]):
         found = tokenizer.encode_many(text for text in texts)  # type: ignore[arg-type]
         assert [encoding.ids for encoding in found] == [tokenizer.encode(text).ids for text in texts]
+
+
+def test_only_the_readers_that_a_folder_needs_are_loaded(tmp_path: Path):
+    small("wordpiece").save(tmp_path)
+    code = f"import sys, kinfolk; kinfolk.Tokenizer.load({str(tmp_path)!r}); print(*sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    others = {f"kinfolk.text.{name}" for name in ("sentencepiece", "pairs", "marian", "train")} | {"sentencepiece"}
+    assert others.isdisjoint(finished.stdout.split())

@@ -21,7 +21,7 @@ from kinfolk.models.family import Model, with_new_head
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.runs import Run
-from kinfolk.training.sparse_embedding import SparseEmbedding
+from kinfolk.training.step import SparseEmbedding
 from kinfolk.training.trainer import Trainer
 
 Judge = Callable[[Model], None]

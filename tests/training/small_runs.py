@@ -6,7 +6,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from kinfolk.api.finetune import Finetuned, finetune
+from kinfolk.api.experiment import Trained
+from kinfolk.api.finetune import finetune
 from kinfolk.data.examples import Example
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
@@ -31,7 +32,7 @@ def settings(**changes: Any) -> TrainSettings:
     return TrainSettings(**(usual | changes))
 
 
-def train(model: Path, output: Path, count: int = 96, **changes: Any) -> Finetuned:
+def train(model: Path, output: Path, count: int = 96, **changes: Any) -> Trained:
     return finetune(
         model, examples(count), output, dev=examples(32, seed=1), settings=settings(**changes), device="cpu"
     )

@@ -6,7 +6,7 @@ import pytest
 import sacrebleu
 
 from kinfolk.errors import InputError
-from kinfolk.training.bleu import bleu
+from kinfolk.training.metrics import bleu
 
 TEXTS = ["The cat sat on a mat.", "He didn't come, did he?", "", "It costs 3.50 dollars"]
 REFERENCES = ["The cat sat on the mat.", "He did not come, did he?", "Nothing.", "It costs 3.50 dollars!"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,17 @@ from torch import Tensor
 
 import kinfolk
 from kinfolk.models.family import Model, with_new_head
-from kinfolk.nn.fast.dropout import Dropout
+from kinfolk.nn.fast.linear import Dropout
 from kinfolk.objectives.objective import Sample
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Run
-from kinfolk.training.settings import OptimizerSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.step import TrainStep
 from kinfolk.training.trainer import Trainer
 
-PLAIN = OptimizerSettings(learning_rate=1e-3, weight_decay=0.0)
+PLAIN = TrainSettings(optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.0))
 
 
 def learner(
@@ -39,7 +40,7 @@ def learner(
         elif isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0  # type: ignore[assignment]
     items = task.dataset(encoder.tokenizer, given, encoder.context).samples
-    found = TrainStep(model, task.objective(model), PLAIN, max_grad_norm, world())
+    found = TrainStep(model, task.objective(model), replace(PLAIN, max_grad_norm=max_grad_norm), world())
     found.unfreeze(0)
     return found, model, items
 
@@ -68,7 +69,7 @@ def test_long_gradients_are_clipped_as_torch_clips_them(
     """Steps by hand beside the learner's; AdamW forgets the size of a first gradient, so there are several."""
     one, ours, items = learner(tiny_bert, max_grad_norm, single)
     other, theirs, _ = learner(tiny_bert, None, single)
-    optimizer = torch.optim.AdamW(theirs.parameters(), lr=PLAIN.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=PLAIN.optimizer.learning_rate, weight_decay=0.0)
     lengths = []
     for start in (0, 8, 16, 24):
         batch = items[start : start + 8]

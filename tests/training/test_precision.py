@@ -10,8 +10,9 @@ from small_runs import train
 
 import kinfolk
 from kinfolk.errors import InputError
-from kinfolk.nn.fast.precision import check_precision, linear, products_in
-from kinfolk.nn.losses import chunked_cross_entropy
+from kinfolk.files import read_object
+from kinfolk.nn.fast.linear import check_precision, linear, products_in
+from kinfolk.nn.heads import chunked_cross_entropy
 
 CPU = torch.device("cpu")
 needs_bf16 = pytest.mark.skipif(
@@ -52,6 +53,7 @@ def test_gradients_come_in_the_type_of_the_weights_and_point_the_same_way() -> N
 @needs_bf16
 def test_a_model_learns_as_well_and_is_judged_and_saved_in_float32(tiny_bert: Path, tmp_path: Path) -> None:
     found = train(tiny_bert, tmp_path / "run", count=400, epochs=6.0, precision="bf16")
+    assert read_object(tmp_path / "run" / "run.json")["settings"]["precision"] == "bf16"
     assert found.metrics["accuracy"] > 0.9
     model = kinfolk.load(tmp_path / "run", device="cpu").model
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}

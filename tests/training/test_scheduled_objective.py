@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.nn.packed import pack
-from kinfolk.objectives.objective import Batch, Sample
+from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Trainer
@@ -31,9 +31,12 @@ class OneWeight(nn.Module):
     def layer_ids(self) -> dict[str, int]:
         return {"weight": 0}
 
+    def embedding_only_read(self) -> None:
+        """It has no table."""
+
 
 @dataclass(frozen=True)
-class Recording:
+class Recording(Objective):
     """Its loss notes the step that it is of."""
 
     at_step: tuple[int, int] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kinfolk.training.schedule import SCHEDULES, rate_factor
+from kinfolk.training.settings import SCHEDULES, rate_factor
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

@@ -16,7 +16,7 @@ import pytest
 from exact_run import losses
 from together import together
 
-from kinfolk.checkpoints.weights import SafetensorsFile
+from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.models.family import Model
 from kinfolk.training import distributed
 from kinfolk.training.runs import Run
@@ -46,7 +46,7 @@ def apart(first: Path, second: Path) -> float:
 
 def shapes(step: Path) -> dict[str, dict[str, tuple[int, ...]]]:
     """What a checkpoint holds."""
-    files = [SafetensorsFile(path) for path in sorted(step.glob("*.safetensors"))]
+    files = [open_safetensors(path) for path in sorted(step.glob("*.safetensors"))]
     return {Path(file.location).name: {name: file.shape(name) for name in file.names()} for file in files}
 
 

@@ -17,7 +17,7 @@ from kinfolk.tasks.text import TextTask
 from kinfolk.training.distributed import load_weights
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import OptimizerSettings
-from kinfolk.training.sparse_embedding import SparseEmbedding, restore_tables, train_only_rows
+from kinfolk.training.step import SparseEmbedding, restore_tables, train_only_rows
 from kinfolk.training.trainer import Trainer
 
 TABLE = "body.embeddings.tokens.weight"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kinfolk.training.squad_metrics import answering, best_threshold, exact, f1, normalized
+from kinfolk.training.metrics import answering, exact, f1, no_answer_threshold, normalized
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def test_questions_with_and_without_an_answer_are_also_counted_apart() -> None:
 def test_the_threshold_parts_what_pays_to_answer_from_what_does_not() -> None:
     margins = np.array([3.0, -4.0, 1.0, -1.0])
     answered, unanswered = np.array([0.0, 1.0, 0.0, 0.8]), np.array([1.0, 0.0, 1.0, 0.0])
-    assert best_threshold(margins, answered, unanswered) == 0.0  # between -1 and 1
-    assert best_threshold(margins, np.ones(4), np.zeros(4)) > 3
-    assert best_threshold(margins, np.zeros(4), np.ones(4)) < -4
+    assert no_answer_threshold(margins, answered, unanswered) == 0.0  # between -1 and 1
+    assert no_answer_threshold(margins, np.ones(4), np.zeros(4)) > 3
+    assert no_answer_threshold(margins, np.zeros(4), np.ones(4)) < -4
 
 
 def test_equal_margins_are_not_torn_apart() -> None:
     margins, answered = np.array([0.0, 1.0, 1.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-    found = best_threshold(margins, answered, 1 - answered)
+    found = no_answer_threshold(margins, answered, 1 - answered)
     assert found == 0.5
 
 
@@ -88,4 +88,4 @@ def test_no_other_threshold_is_better(seed: int) -> None:
         return float(np.where(margins > threshold, unanswered, answered).sum())
 
     best = max(total(threshold) for threshold in np.arange(-5, 6, 0.5))
-    assert total(best_threshold(margins, answered, unanswered)) == pytest.approx(best)
+    assert total(no_answer_threshold(margins, answered, unanswered)) == pytest.approx(best)

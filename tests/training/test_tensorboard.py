@@ -1,9 +1,8 @@
-"""TensorBoard's files, read by TensorBoard, log_line what log.jsonl says."""
+"""TensorBoard's files, read by TensorBoard, show what log.jsonl says."""
 
 from __future__ import annotations
 
 import json
-import runpy
 import signal
 import sys
 from pathlib import Path
@@ -12,16 +11,15 @@ import pytest
 from small_runs import examples, settings
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from kinfolk.api.experiment import Callbacks
-from kinfolk.api.finetune import Finetuned, finetune
+from kinfolk.api.experiment import Callbacks, Trained
+from kinfolk.api.finetune import finetune
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.training import tensorboard
-from kinfolk.training.trainer import Progress
+from kinfolk.training.runs import Progress, tensorboard_log
 
 Scalars = dict[str, list[tuple[int, float]]]
 
 
-def run(model: Path, output: Path, seeds: int = 1, stop: int | None = None) -> Finetuned:
+def run(model: Path, output: Path, seeds: int = 1, stop: int | None = None) -> Trained:
     def step(seed: int, progress: Progress) -> None:
         if progress.step == stop:
             signal.raise_signal(signal.SIGTERM)
@@ -72,13 +70,13 @@ def test_a_stopped_run_that_went_on_shows_every_step_once(tiny_bert: Path, tmp_p
 
 def test_steps_that_are_computed_again_are_shown_once(tmp_path: Path) -> None:
     for first, last in ((1, 9), (5, 12)):  # a crash after step 9, a checkpoint at step 4
-        with tensorboard.Board(tmp_path) as board:
+        with tensorboard_log(tmp_path) as log:
             for step in range(first, last + 1):
-                board.step(0, Progress(step, 12, loss=float(step), epoch=0))
+                log(0, Progress(step, 12, loss=float(step), epoch=0))
     assert shown(tmp_path)["loss"] == [(step, float(step)) for step in range(1, 13)]
 
 
-def test_without_tensorboard_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(KinfolkError, match=r'pip install "\.\[tensorboard\]"'):
-        runpy.run_path(str(tensorboard.__file__))
+    with pytest.raises(KinfolkError, match=r'pip install "\.\[tensorboard\]"'), tensorboard_log(tmp_path):
+        pass

@@ -11,7 +11,7 @@ from small_runs import examples, settings, train, weights
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.training.timing import SECONDS_BETWEEN_SAVES, Costs, steps_that_fit, typical
+from kinfolk.training.trainer import SECONDS_BETWEEN_SAVES, Costs, steps_that_fit, typical
 
 
 def test_steps_evaluations_and_checkpoints_must_fit() -> None:

@@ -14,10 +14,10 @@ from small_runs import examples, settings, train, weights
 import kinfolk
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.checkpoints.weights import SafetensorsFile
+from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError
-from kinfolk.training.optimizer import build_optimizer
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
+from kinfolk.training.step import build_optimizer
 
 
 def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:
@@ -32,13 +32,13 @@ def test_the_same_seed_gives_the_same_weights(tiny_bert: Path, tmp_path: Path) -
 
 
 def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path, tmp_path: Path) -> None:
-    """Sums are added up in another order, and each step builds on the last: the README promises 1e-3 after 24."""
+    """Sums are added up in another order, and each step builds on the last: the manual promises 1e-3 after 24."""
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2, 4):
             torch.set_num_threads(count)
             train(tiny_bert, tmp_path / str(count), optimizer=OptimizerSettings(learning_rate=1e-4))
-            stored = SafetensorsFile(tmp_path / str(count) / "model" / "model.safetensors")
+            stored = open_safetensors(tmp_path / str(count) / "model" / "model.safetensors")
             found.append(torch.cat([stored.read(name).flatten() for name in stored.names()]))
     finally:
         torch.set_num_threads(threads)
@@ -76,7 +76,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_rows(tiny_bert: P
         train(tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=1e30), max_grad_norm=None)
     steps = sorted((tmp_path / "run").glob("step-*"))
     assert steps
-    stored = SafetensorsFile(steps[-1] / "weights.safetensors")
+    stored = open_safetensors(steps[-1] / "weights.safetensors")
     assert all(torch.isfinite(stored.read(name)).all() for name in stored.names())
 
 

@@ -1,4 +1,4 @@
-"""Which source words a translator attends to when it writes each target word, and what can be copied from them.
+"""Which source words a translator attends to when it writes each target word: as numbers, as a picture, and to copy.
 
 One pass with teacher forcing: row t of the weights belongs to the step that writes token t. Words are subwords that
 follow each other without a blank or a mark between them; characters of scripts without blanks stay alone. A word's
@@ -14,19 +14,23 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kinfolk.data.summary import UNSPACED
+from kinfolk.checkpoints.folder import TextModel
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.nn.packed import pack
 from kinfolk.nn.trace import PairTrace
-from kinfolk.text.encoding import Offset
+from kinfolk.text.encoding import UNSPACED, Offset
 
 END, BLANK, UNKNOWN = "<end>", "▁", "\ufffd"
+ACROSS = 3  # panels of a picture side by side
+MAX_WORDS = 80  # of a side; more could not be read
+CELL, LETTER = 0.32, 0.085  # inches
 MARK = "\ufffc"  # stands for an unknown token while a text is put together
 UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 
@@ -46,62 +50,42 @@ class Alignment:
     source_text: str
     target_text: str
 
-    @property
-    def layers(self) -> int:
-        return int(self.weights.shape[0])
-
-    @property
-    def heads(self) -> int:
-        return int(self.weights.shape[1])
-
     def matrix(self, layer: int | None = None, head: int | None = None) -> np.ndarray:
         """(target, source) of one layer and head, both counted from 1; without `head` the mean over the heads.
 
         Without both it is the layer before the last, which follows the words most closely (Garg et al. 2019).
         """
         weights = self.only(layer, head).weights
-        matrix: np.ndarray = weights[alignment_layer(len(weights))].mean(0)
-        return matrix
+        return np.asarray(weights[alignment_layer(len(weights))].mean(0))
 
     def only(self, layer: int | None = None, head: int | None = None) -> Alignment:
         """The same with the weights of one layer, or of one head of it, both counted from 1."""
-        for name, index, count in (("layer", layer, self.layers), ("head", head, self.heads)):
+        layers = len(self.weights)
+        for name, index, count in (("layer", layer, layers), ("head", head, self.weights.shape[1])):
             if index is not None and not 1 <= index <= count:
                 raise InputError(f"{name}={index}: the model has {count}, counted from 1")
-        if head is not None and layer is None and self.layers > 1:
-            raise InputError(f"head={head}: name one of the {self.layers} layers too")
-        layers, heads = (slice(None) if index is None else slice(index - 1, index) for index in (layer, head))
-        return replace(self, weights=self.weights[layers, heads])
+        if head is not None and layer is None and layers > 1:
+            raise InputError(f"head={head}: name one of the {layers} layers too")
+        chosen = tuple(slice(None) if index is None else slice(index - 1, index) for index in (layer, head))
+        return replace(self, weights=self.weights[chosen])
 
     def words(self) -> Alignment:
-        """The same with subwords joined to words."""
-        sources = word_groups(self.source_text, self.source_offsets)
-        targets = word_groups(self.target_text, self.target_offsets)
+        sides = ((self.source_text, self.source_offsets), (self.target_text, self.target_offsets))
+        sources, targets = groups = [word_groups(text, offsets) for text, offsets in sides]
         weights = np.add.reduceat(self.weights, [first for first, _ in sources], axis=3)
         weights = np.add.reduceat(weights, [first for first, _ in targets], axis=2)
         weights = weights / np.array([last - first for first, last in targets], dtype=weights.dtype)[:, None]
-        source_offsets, target_offsets = (
-            [(offsets[first][0], offsets[last - 1][1]) for first, last in groups]
-            for groups, offsets in ((sources, self.source_offsets), (targets, self.target_offsets))
-        )
-        return replace(
-            self,
-            source=token_texts(self.source_text, source_offsets),
-            target=token_texts(self.target_text, target_offsets),
-            weights=weights,
-            source_offsets=source_offsets,
-            target_offsets=target_offsets,
-        )
+        joined = [
+            [(offsets[first][0], offsets[last - 1][1]) for first, last in side]
+            for side, (_, offsets) in zip(groups, sides, strict=True)
+        ]
+        texts = token_texts(self.source_text, joined[0]), token_texts(self.target_text, joined[1])
+        return Alignment(*texts, weights, joined[0], joined[1], self.source_text, self.target_text)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {
-            "source": self.source,
-            "target": self.target,
-            "source_offsets": self.source_offsets,
-            "target_offsets": self.target_offsets,
-            "weights": self.weights.astype(np.float64).round(6).tolist(),
-        }
+        names = ("source", "target", "source_offsets", "target_offsets")
+        weights = self.weights.astype(np.float64).round(6).tolist()
+        return {name: getattr(self, name) for name in names} | {"weights": weights}
 
 
 def alignment_layer(layers: int) -> int:
@@ -109,35 +93,31 @@ def alignment_layer(layers: int) -> int:
     return max(layers - 2, 0)
 
 
-def align(model: Any, tokenizer: Any, source: str, target: str) -> Alignment:
-    """The attention over the subwords of `source` for each subword of `target`."""
-    return _align(model, tokenizer, source, target, tokenizer.target_offsets(target), tokenizer.encode_target(target))
+def align(translator: TextModel, source: str, target: str | None, ids: Sequence[int] = ()) -> Alignment:
+    """The attention over the subwords of `source` for each subword of `target`.
 
-
-def align_generated(model: Any, tokenizer: Any, source: str, ids: Sequence[int]) -> Alignment:
-    """The same for a target as the model generated it, `ids` without the end.
-
-    Its text, tokenized again, may have other subwords, and an unknown one has no letters: here it reads as �.
+    Without it the target is what the model generated, `ids` without the end: its text, tokenized again, may have other
+    subwords, and an unknown one has no letters; here it reads as �.
     """
-    return _align(model, tokenizer, source, *_decode(tokenizer, ids), [*ids, model.config.end_id])
-
-
-def _align(
-    model: Any, tokenizer: Any, source: str, target: str, target_offsets: list[Offset], target_ids: list[int]
-) -> Alignment:
-    source_ids, offsets = tokenizer.encode_source(source), tokenizer.source_offsets(source)
+    tokenizer, source_ids = translator.tokenizer, translator.tokenizer.encode_source(source)
     if not source_ids:
         raise InputError("the source is empty: there is nothing to look at")
-    (weights,) = attention(model, [source_ids], [target_ids])
+    if target is None:
+        target, target_offsets = _decode(tokenizer, ids)
+        target_ids = [*ids, translator.model.config.end_id]
+    else:
+        target_offsets, target_ids = tokenizer.target_offsets(target), tokenizer.encode_target(target)
+    (weights,) = attention(translator.model, [source_ids], [target_ids])
+    offsets = tokenizer.source_offsets(source)
     texts = token_texts(source, offsets), token_texts(target, target_offsets)
     return Alignment(*texts, weights, offsets, target_offsets, source, target)
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[Offset]]:
     """The text of ids, unknown ones as �, and the characters that each of them adds to it; the end adds none."""
-    prefixes = [tokenizer.decode(ids[:count], unknown=UNKNOWN) for count in range(1, len(ids) + 1)]
-    text, offsets, start = prefixes[-1] if prefixes else "", [], 0
-    for prefix in prefixes:
+    prefixes = [tokenizer.decode(ids[:count], unknown=UNKNOWN) for count in range(len(ids) + 1)]
+    text, offsets, start = prefixes[-1], [], 0
+    for prefix in prefixes[1:]:
         end = max(start, min(len(prefix), len(text)))
         blank = len(text[start:end]) - len(text[start:end].lstrip())
         offsets.append((start + blank, end) if start + blank < end else (start, end))
@@ -158,18 +138,14 @@ def attention(model: Any, sources: Sequence[list[int]], targets: Sequence[list[i
 
 
 def require_attention(model: Any) -> None:
-    """Refuse a model without cross-attention."""
     if not model.body.attends:
         raise MissingHeadError("this model has no attention to its source, so its words cannot be aligned")
 
 
 def token_texts(text: str, offsets: Sequence[Offset]) -> list[str]:
     """The characters of each token; the last is the end, and one that is only the blank before a word reads as ▁."""
-    starts = [start for start, _ in offsets[1:]]
-    return [
-        *(text[start : min(end, after)] or BLANK for (start, end), after in zip(offsets, starts, strict=False)),
-        END,
-    ]
+    tokens = [text[start : min(end, after)] or BLANK for (start, end), (after, _) in pairwise(offsets)]
+    return [*tokens, END]
 
 
 def word_groups(text: str, offsets: Sequence[Offset]) -> list[tuple[int, int]]:
@@ -180,14 +156,9 @@ def word_groups(text: str, offsets: Sequence[Offset]) -> list[tuple[int, int]]:
     >>> word_groups("e\u0301te\u0301", [(0, 1), (1, 2), (2, 4), (4, 5), (5, 5)])  # accents of their own
     [(0, 4), (4, 5)]
     """
-    groups: list[tuple[int, int]] = []
-    for index, (start, _) in enumerate(offsets):
-        last = index == len(offsets) - 1
-        if groups and not last and _continues_word(text, offsets[index - 1], start):
-            groups[-1] = (groups[-1][0], index + 1)
-        else:
-            groups.append((index, index + 1))
-    return groups
+    inner, end = range(1, len(offsets) - 1), len(offsets) - 1
+    starts = [index for index in inner if not _continues_word(text, offsets[index - 1], offsets[index][0])]
+    return list(pairwise(sorted({0, *starts, end, end + 1})))
 
 
 def _continues_word(text: str, before: Offset, start: int) -> bool:
@@ -201,7 +172,6 @@ def _continues_word(text: str, before: Offset, start: int) -> bool:
 
 
 def _in_word(letter: str) -> bool:
-    """Is it a letter, a digit, or an accent that is a character of its own?"""
     return letter.isalnum() or letter == "_" or _is_mark(letter)
 
 
@@ -209,37 +179,87 @@ def _is_mark(letter: str) -> bool:
     return unicodedata.category(letter).startswith("M")
 
 
-@dataclass(frozen=True)
-class UnknownSpan:
-    """A translation with unknown tokens: its source, as text and ids, and its own ids without the end."""
-
-    text: str
-    source: list[int]
-    target: list[int]
-
-
-def copy_unknown(model: Any, tokenizer: Any, spans: Sequence[UnknownSpan]) -> list[str]:
-    """The texts of translations, their unknown words copied from the source."""
-    targets = [[*span.target, model.config.end_id] for span in spans]
-    weights = attention(model, [span.source for span in spans], targets) if spans else []
-    return [copy_words(tokenizer, span, own) for span, own in zip(spans, weights, strict=True)]
+def copy_unknown(translator: TextModel, translations: Sequence[tuple[str, list[int], list[int]]]) -> list[str]:
+    """Translations, their unknown words copied: each is a source, as text and ids, and its own ids without the end."""
+    tokenizer, end = translator.tokenizer, translator.model.config.end_id
+    texts = [tokenizer.decode(ids) for _, _, ids in translations]
+    gaps = [index for index, (_, _, ids) in enumerate(translations) if tokenizer.unknown_id in ids]
+    if gaps:
+        sources, targets = [translations[gap][1] for gap in gaps], [[*translations[gap][2], end] for gap in gaps]
+        for index, weights in zip(gaps, attention(translator.model, sources, targets), strict=True):
+            texts[index] = copy_words(tokenizer, translations[index][0], translations[index][2], weights)
+    return texts
 
 
-def copy_words(tokenizer: Any, span: UnknownSpan, weights: np.ndarray) -> str:
-    """The text of one translation; `weights` is (layers, heads, target tokens, source tokens).
+def copy_words(tokenizer: Any, text: str, target: list[int], weights: np.ndarray) -> str:
+    """The translation of a text; `weights` is (layers, heads, target tokens, source tokens).
 
     The whole word around an unknown token is replaced, by the source word with the most attention.
     """
     mean = weights[alignment_layer(len(weights))].mean(0)
-    rows = iter([row for row, token in zip(mean, span.target, strict=False) if token == tokenizer.unknown_id])
-    offsets = tokenizer.source_offsets(span.text)
-    words, nothing = word_groups(span.text, offsets)[:-1], np.zeros(mean.shape[1])
+    rows = iter([row for row, token in zip(mean, target, strict=False) if token == tokenizer.unknown_id])
+    offsets = tokenizer.source_offsets(text)
+    words, nothing = word_groups(text, offsets)[:-1], np.zeros(mean.shape[1])
 
     def source_word(word: str) -> str:
         attended = np.sum([next(rows, nothing) for letter in word if letter == MARK], axis=0)
         first, last = max(words, key=lambda group: float(attended[group[0] : group[1]].sum()))
-        return span.text[offsets[first][0] : offsets[last - 1][1]]
+        return text[offsets[first][0] : offsets[last - 1][1]]
 
-    letters = groupby(tokenizer.decode(span.target, MARK), lambda letter: letter == MARK or _in_word(letter))
+    letters = groupby(tokenizer.decode(target, MARK), lambda letter: letter == MARK or _in_word(letter))
     runs = ("".join(run) for _, run in letters)
     return "".join(source_word(run) if MARK in run else run for run in runs)
+
+
+def alignment_picture(
+    alignment: Alignment, path: str | Path, layer: int | None = None, head: int | None = None
+) -> Path:
+    """Draw an alignment to a .png file: a row for each target word, the darker the more attention.
+
+    Models with several layers get a panel for each (the mean over their heads), or one for a chosen layer or head, both
+    counted from 1.
+    """
+    from kinfolk.training.pictures import DOTS_PER_INCH, drawn_labels, write_figure  # an extra, as matplotlib is
+
+    from matplotlib.figure import Figure  # isort: skip
+
+    path = Path(path)
+    if path.suffix.lower() != ".png":
+        raise InputError(f"{path}: pictures are written to a file that ends in .png")
+    for side, words in (("source", alignment.source), ("target", alignment.target)):
+        if len(words) > MAX_WORDS:
+            raise InputError(f"the {side} has {len(words)} words; a picture of more than {MAX_WORDS} cannot be read")
+    layers = len(alignment.weights)
+    if layer is None and head is None and layers > 1:
+        panels = {f"layer {index}": alignment.matrix(index) for index in range(1, layers + 1)}
+    else:
+        parts = [f"layer {layer}"] * (layers > 1) + [f"head {head}"] * (head is not None)
+        panels = {", ".join(parts): alignment.matrix(layer, head)}
+    across = min(len(panels), ACROSS)
+    down = -(-len(panels) // across)
+    source, target = drawn_labels(alignment.source, "word"), drawn_labels(alignment.target, "word")
+    # Inches: room for the cells and for the words beside them.
+    width = CELL * len(source) + LETTER * max(map(len, target)) + 0.8
+    height = CELL * len(target) + 0.7 * LETTER * max(map(len, source)) + 0.8
+    size = across * max(width, 3.0) + 0.8, down * max(height, 2.6)
+    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flatten()
+    shades: Any = None
+    for axes, (title, weights) in zip(grid, panels.items(), strict=False):
+        shades = axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
+        axes.set_title(title, fontsize=12)
+        # A dollar sign in a word is no formula.
+        turned = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
+        axes.set_xticks(range(len(source)), source, fontsize=10, parse_math=False, **turned)
+        axes.set_yticks(range(len(target)), target, fontsize=10, parse_math=False)
+        axes.xaxis.tick_top()
+        # Faint lines between the cells, so that a row can be followed.
+        axes.set_xticks(np.arange(len(source) - 1) + 0.5, minor=True)
+        axes.set_yticks(np.arange(len(target) - 1) + 0.5, minor=True)
+        axes.grid(which="minor", color="#dddddd", linewidth=0.6)
+        axes.tick_params(which="both", length=0)
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    figure.colorbar(shades, ax=list(grid), label="attention weight", shrink=0.8, aspect=30)
+    write_figure(figure, path)
+    return path

@@ -8,8 +8,6 @@ What lies in its folder:
     seed-N/                       one such run per seed, where several are asked for
     model/                        the best model, as a folder that `kinfolk.load` opens, with its card
     report.md and its pictures    metrics, notes, settings (report.py)
-
-A kind of training brings only what is its own: samples, objective, evaluation, and what to report.
 """
 
 from __future__ import annotations
@@ -18,23 +16,30 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from kinfolk.api.report import Report, model_card, write_report
-from kinfolk.checkpoints.text_model import TextModel
-from kinfolk.errors import FolderError
+import torch
+
+from kinfolk.api.report import Report, Rows, format_settings, model_card, over_seeds, run_table, write_report
+from kinfolk.checkpoints.folder import TextModel
+from kinfolk.data.examples import ReadResult
+from kinfolk.errors import FolderError, InputError
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.tasks.task import EvalResult
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Run
+from kinfolk.training.runs import Progress, Run
 from kinfolk.training.settings import TrainSettings
-from kinfolk.training.trainer import Plan, Progress, Trainer
+from kinfolk.training.step import validate_hardware
+from kinfolk.training.trainer import Trainer
+
+Split = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,15 @@ class Callbacks:
 
     before: Callable[[Any, Sequence[str]], None] = lambda summary, initialized: None
     step: Callable[[int, Progress], None] = lambda seed, progress: None
+
+    def beside(self, log: Callable[[int, Progress], None]) -> Callbacks:
+        """These, and a log of every step."""
+
+        def step(seed: int, progress: Progress) -> None:
+            self.step(seed, progress)
+            log(seed, progress)
+
+        return dataclasses.replace(self, step=step)
 
 
 @dataclass(frozen=True)
@@ -57,13 +71,86 @@ class SeedResult:
     task: Any = None
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What came of a training: the metrics on the dev set of every seed, and the `result` of the best one."""
+
+    folder: Path
+    data: Any  # the summary that was printed before
+    initialized: Sequence[str]  # names of newly initialized parameters
+    by_seed: Mapping[int, Mapping[str, float]]
+    result: EvalResult
+    baselines: Mapping[str, float]  # what some metrics are without a model
+    notes: Sequence[str]
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Those of the best seed."""
+        return self.result.metrics
+
+    def summary(self) -> dict[str, tuple[float, float]]:
+        """Mean and standard deviation over the seeds, by metric."""
+        return over_seeds(self.by_seed)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is to know before training; `str` is what is printed."""
+
+    rows: Sequence[tuple[str, str]]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<11} {value}" for name, value in self.rows)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Examples to train on and dev examples, notes on what was left out, what was read, and what a card calls it."""
+
+    train: list[Any]
+    dev: list[Any]
+    notes: list[str]
+    description: str
+    names: tuple[str, str]
+
+    @classmethod
+    def read(
+        cls,
+        train: Any,
+        dev: Any,
+        read: Callable[[Any], ReadResult[Any]],
+        split: Split,
+        held_out: str = "held out of {}",
+    ) -> Sides:
+        """Without a dev set of its own, a part of what `train` gives is held out."""
+        result, name = read(train), _source_name(train)
+        if dev is None:
+            sides, bad, names = split(result.examples), result.bad, (name, held_out.format(name))
+        else:
+            other = read(dev)
+            sides, bad, names = (result.examples, other.examples), result.bad + other.bad, (name, _source_name(dev))
+        return cls(*sides, [f"{bad} bad rows were left out"] * bool(bad), result.description, names)
+
+
+def _source_name(source: Any) -> str:
+    """What the card calls it: files without their folders."""
+    paths = source if isinstance(source, tuple) else (source,)
+    files = all(isinstance(path, str | Path) for path in paths)
+    return " and ".join(Path(path).name for path in paths) if files else "a list"
+
+
 class Experiment(ABC):
     """One objective on one kind of model, for any number of seeds."""
 
     settings: TrainSettings
     folder: Path
-    samples: Sequence[Sample]
-    plan: Plan | None = None  # which samples make a batch; without one they are shuffled
+    samples: Sequence[Sample]  # which may be their own plan
+    location: Callable[[int], str]  # where an example stands, for a message
+    identity: dict[str, Any]  # what the weights depend on beside settings and config
+    summary: Any  # of the data; `str` is what is printed before training
+    rows: Rows  # of the table of the training: what was trained on
+    initialized: Sequence[str] = ()  # names of parameters that are new beside those of a checkpoint
+    baselines: Mapping[str, float] = MappingProxyType({})  # what some metrics are without a model
 
     @abstractmethod
     def init_model(self, seed: int) -> tuple[Model, list[str]]:
@@ -82,92 +169,113 @@ class Experiment(ABC):
         """The final evaluation of a seed's best model, and its calibrated task if it has one."""
 
     @abstractmethod
+    def text_model(self, model: Model, task: Any = None) -> TextModel:
+        """A trained model with its tokenizer, as it is saved."""
+
+    @abstractmethod
+    def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
+        """What report and card say beside name, data, logs and the table of the training, as fields of a `Report`."""
+
+    def reported_settings(self) -> dict[str, str]:
+        """Rows of that table on how it was trained."""
+        return format_settings(self.settings)
+
     def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
         """All that the weights depend on: a run is resumed only if this is the same."""
-
-    @abstractmethod
-    def location(self, example: int) -> str:
-        """Where an example stands, for a message."""
-
-    @abstractmethod
-    def text_model(self, result: SeedResult) -> TextModel:
-        """The trained model with its tokenizer, as it is saved."""
-
-    @abstractmethod
-    def report(self, results: dict[int, SeedResult], best: int) -> Report:
-        """What report and card say."""
+        return {**self.identity, "settings": settings.described(), "config": dataclasses.asdict(model.config)}
 
     def timing_eval(self, model: Model) -> object:
         """What is timed to plan a run by minutes, where an untrained model would take longer than a trained one."""
         return self.evaluate(model)
 
+    def collapsed(self, by_seed: Mapping[int, Mapping[str, float]]) -> list[str]:
+        """Notes on seeds that learned nothing."""
+        return []
+
+    def run(self, callbacks: Callbacks, notes: Sequence[str] = (), seeds: int = 1, report: bool = True) -> Trained:
+        """Train every seed, then write the report and the best model."""
+        callbacks.before(self.summary, self.initialized)
+        results = self.train_seeds(seeds, callbacks)
+        best = max(results, key=lambda seed: results[seed].result.selection_score)
+        by_seed = {seed: result.result.metrics for seed, result in results.items()}
+        notes = [*notes, *(note for result in results.values() for note in result.notes), *self.collapsed(by_seed)]
+        notes += world().on_main(lambda: self._keep(results, best, notes, report)) or []
+        result = results[best].result
+        return Trained(self.folder, self.summary, self.initialized, by_seed, result, self.baselines, notes)
+
     def train_seeds(self, seeds: int, callbacks: Callbacks) -> dict[int, SeedResult]:
-        """A result for each seed, from that of the settings on."""
-        numbers = range(self.settings.seed, self.settings.seed + seeds)
-        with self._shared_folder(seeds) if seeds > 1 else nullcontext():
-            return {seed: self.train(seed, self.seed_folder(seed, seeds), callbacks) for seed in numbers}
+        first = self.settings.seed
+        shared: AbstractContextManager[Any] = nullcontext()
+        if seeds > 1:  # their folders lie in the experiment's, which is locked as a whole and no other run's
+            both = {name: self.identity[name] for name in ("start", "data")}
+            shared = closing(Run.open(self.folder, {"seeds": seeds} | both))
+        with shared:
+            numbers = range(first, first + seeds)
+            return {seed: self.train(seed, self._seed_folder(seed, seeds), callbacks) for seed in numbers}
 
-    @contextmanager
-    def _shared_folder(self, seeds: int) -> Iterator[None]:
-        """The folders of several seeds lie in the experiment's, which is locked as a whole and no other run's."""
-        model, _ = self.init_model(self.settings.seed)
-        description = self.description(self.settings, model)
-        run = Run.open(self.folder, {"seeds": seeds} | {name: description.get(name) for name in ("start", "data")})
-        try:
-            yield
-        finally:
-            run.close()
-
-    def seed_folder(self, seed: int, seeds: int) -> Path:
-        """The folder of a seed's run."""
+    def _seed_folder(self, seed: int, seeds: int) -> Path:
         return self.folder / f"seed-{seed}" if seeds > 1 else self.folder
 
     def train(self, seed: int, folder: Path, callbacks: Callbacks) -> SeedResult:
         """Run one seed to the end, or resume it."""
         settings = dataclasses.replace(self.settings, seed=seed)
         model, _ = self.init_model(seed)
-        run = Run.open(folder, self.description(settings, model))
-        try:
-            trainer = Trainer(
-                model,
-                self.objective(model),
-                self.samples,
-                settings,
-                run,
-                self.evaluate,
-                partial(callbacks.step, seed),
-                self.location,
-                plan=self.plan,
-                timing_eval=self.timing_eval,
-            )
-            trained = trainer.complete()
-        finally:
-            run.close()
-        result, task = self.finish(model, trained.log)
-        return SeedResult(model, result, trained.notes, trained.log, trained.seconds, task)
+        with closing(Run.open(folder, self.description(settings, model))) as run:
+            objective, on_step = self.objective(model), partial(callbacks.step, seed)
+            notes, seconds = Trainer(
+                model, objective, self.samples, settings, run, self.evaluate, on_step, self.location, self.timing_eval
+            ).complete()
+            log = run.entries()
+        result, task = self.finish(model, log)
+        return SeedResult(model, result, notes, log, seconds, task)
 
-    def keep(self, results: dict[int, SeedResult], best: int, notes: Sequence[str], report: bool = True) -> list[str]:
+    def _keep(self, results: dict[int, SeedResult], best: int, notes: Sequence[str], report: bool) -> list[str]:
         """Write the report and the best model, then drop the checkpoints; what could not be drawn."""
+        content = self.report(results, best)
+        missing = write_report(self.folder, content, notes) if report else []
+        self.text_model(results[best].model, results[best].task).save(self.folder / "model", model_card(content))
+        for seed in results:  # of no use now, and several times the model's size
+            Run(self._seed_folder(seed, len(results))).drop_checkpoints()
+        return missing
 
-        def write() -> list[str]:
-            content = self.report(results, best)
-            missing = write_report(self.folder, content, notes) if report else []
-            self.text_model(results[best]).save(self.folder / "model", model_card(content))
-            for seed in results:  # of no use now, and several times the model's size
-                Run(self.seed_folder(seed, len(results))).drop_checkpoints()
-            return missing
+    def report(self, results: dict[int, SeedResult], best: int) -> Report:
+        """What report and card say."""
+        logs, device = {seed: result.log for seed, result in results.items()}, results[best].model.device
+        seconds = [result.seconds for result in results.values()]
+        total = None if None in seconds else sum(filter(None, seconds))
+        return Report(
+            name=self.folder.resolve().name,
+            training=run_table(self.rows, logs, best, total, self.reported_settings(), device),
+            data=str(self.summary),
+            logs=logs,
+            **self.content(results, best),
+        )
 
-        return world().on_main(write) or []
 
-
-def check_unfinished(output: Path) -> None:
-    """A run that came to its end is not begun again, and a model's own folder is no place for a run."""
+def begin(output: Path, settings: TrainSettings, device: torch.device, callbacks: Callbacks | None) -> Callbacks:
+    """Refuse, before anything is read, what the machine cannot do and a folder that is taken; the main process's
+    callbacks. A run that came to its end is not begun again, and a model's own folder is no place for a run."""
+    here = world()
+    validate_hardware(settings.precision, settings.fsdp, device, here)
     if (output / "model").exists():
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
     if (output / "config.json").exists():
         raise FolderError(f"{output} is the folder of a model; choose another for the run")
+    return callbacks if callbacks is not None and here.is_main else Callbacks()
+
+
+def without_dev(settings: TrainSettings) -> TrainSettings:
+    """Without a dev set there is nothing to choose by: the run goes to its end, and its last weights are the best."""
+    return dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
+
+
+def make_config(preset: Any, own: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
+    """A preset with `own`, which follows from data and kind, and with what the user wants otherwise."""
+    for name in changes:
+        if name in own:
+            raise InputError(f'changes: "{name}" follows from the vocabulary, the kind or the length of a sample')
+    return type(preset).make(**{**dataclasses.asdict(preset), **own, **changes})
 
 
 def content_hash(content: Any) -> str:
-    """SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(content).encode("utf-8", "surrogatepass")).hexdigest()

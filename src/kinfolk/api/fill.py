@@ -21,9 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.api.embed import packed
-from kinfolk.data.batching import BATCH_TOKENS
+from kinfolk.checkpoints.folder import TextModel
+from kinfolk.data.batching import BATCH_TOKENS, chunks
 from kinfolk.errors import InputError, MissingHeadError, check_int
-from kinfolk.models.family import Model
 from kinfolk.text.tokenizer import Tokenizer
 
 MAX_SUBWORDS = 8
@@ -34,8 +34,6 @@ INSIDE = "'\u2019-\u2010\ufffd"  # marks inside words, and what stands for a par
 
 @dataclass(frozen=True)
 class Filled:
-    """One prediction for one mask."""
-
     word: str
     probability: float
     score: float
@@ -52,107 +50,114 @@ class _Candidate:
         return math.exp(self.log_probability / len(self.ids))
 
 
+def pair_probability(encoder: TextModel, head: str, first: str, second: str) -> float:
+    """What a pre-training head says of two texts: that they follow each other, or stand in the right order."""
+    if head not in encoder.model.heads:
+        raise MissingHeadError(f"this checkpoint has no {head.replace('_', '-')} head")
+    encoding, kept, total = encoder.tokenizer.truncate((first, second), encoder.context)
+    if kept < total:
+        raise InputError(f"the pair has {total:,} tokens and the model reads {encoder.context:,}; shorten it")
+    with torch.inference_mode():
+        tokens = packed(encoder.model, [encoding.ids], [encoding.segments])
+        return float(encoder.model.scores(head, tokens).float().softmax(-1)[0, 0])
+
+
 def fill_masks(
-    model: Model,
-    tokenizer: Tokenizer,
-    text: str,
-    top: int = 5,
-    pieces: int = 1,
-    words: Sequence[str] | None = None,
-    context: int = 512,
+    encoder: TextModel, text: str, top: int = 5, pieces: int = 1, words: Sequence[str] | None = None
 ) -> list[list[Filled]]:
     """For each mask of the text, from left to right, its best predictions; other masks stay masked meanwhile."""
     if isinstance(words, str) or (words is not None and not words):
         raise InputError("words must be a list of words to rank, at least one")
-    ids = _encode(model, tokenizer, text, top, pieces)
+    if check_int("pieces", pieces) > MAX_SUBWORDS:
+        raise InputError(f"pieces={pieces} is more than {MAX_SUBWORDS}")
+    check_int("top", top)
+    model, tokenizer = encoder.model, encoder.tokenizer
+    if "masked_lm" not in model.heads:
+        head = model.family.heads.get("masked_lm")
+        advice = f"; load one that was saved with it (architecture {head.architecture})" if head else ""
+        raise MissingHeadError(f"{model.family.title} has no masked-LM head, so it cannot fill masks{advice}")
+    if tokenizer.mask_id is None:
+        raise InputError("this tokenizer has no mask token")
+    ids = tokenizer.encode(text).ids
     masks = [position for position, token in enumerate(ids) if token == tokenizer.mask_id]
+    if not masks:
+        raise InputError(f"the text has no {tokenizer.special_tokens['mask']}: put it where the word is missing")
     results = []
     for index, position in enumerate(masks):
-        filler = _Filler(model, tokenizer, ids, position, context)
+        filler = _Filler(encoder, ids, position)
         if words is not None:  # given words are ranked, never dropped
-            candidates = [filler.score(_subwords(tokenizer, word, filler.starts_text)) for word in words]
+            candidates = [filler.score(word) for word in words]
         else:
             lengths = range(1, pieces + 1)
             candidates = [candidate for length in lengths for candidate in filler.search(length, top, whole=pieces > 1)]
-        ranked = sorted(candidates, key=lambda candidate: -candidate.score)
-        ranked = ranked[:top] if words is None else ranked
+        ranked = sorted(candidates, key=lambda candidate: -candidate.score)[: None if words is not None else top]
         results.append([_filled(tokenizer, text, index, candidate) for candidate in ranked])
     return results
 
 
-def _encode(model: Model, tokenizer: Tokenizer, text: str, top: int, pieces: int) -> list[int]:
-    if "masked_lm" not in model.family.heads:
-        raise MissingHeadError(f"{model.family.title} has no masked-LM head, so it cannot fill masks")
-    if "masked_lm" not in model.heads:
-        raise MissingHeadError(
-            "this checkpoint has no masked-LM head, so it cannot fill masks; load one that was saved with it "
-            f"(architecture {model.family.heads['masked_lm'].architecture})"
-        )
-    if tokenizer.mask_id is None:
-        raise InputError("this tokenizer has no mask token")
-    check_int("top", top)
-    if check_int("pieces", pieces) > MAX_SUBWORDS:
-        raise InputError(f"pieces={pieces} is more than {MAX_SUBWORDS}")
-    ids = tokenizer.encode(text).ids
-    if tokenizer.mask_id not in ids:
-        raise InputError(f"the text has no {tokenizer.special_tokens['mask']}: put it where the word is missing")
-    return ids
+def fill(
+    encoder: TextModel, text: str, top: int = 5, pieces: int = 1, words: Sequence[str] | None = None
+) -> list[Filled] | list[list[Filled]]:
+    """Guesses for the masked word: a list for one mask, a list of lists for several.
+
+    `pieces=3` also looks for whole words of two and three pieces; `words` ranks given words of any piece count.
+    """
+    guesses = fill_masks(encoder, text, top, pieces, words)
+    return guesses[0] if len(guesses) == 1 else guesses
 
 
 class _Filler:
-    """Predictions for one mask."""
-
-    def __init__(self, model: Model, tokenizer: Tokenizer, ids: list[int], position: int, context: int):
-        self.model, self.tokenizer, self.ids, self.position, self.context = model, tokenizer, ids, position, context
-        self.starts_text = all(token in tokenizer.special_ids for token in ids[:position])
-        self.single, self.beginnings, self.continuations = self._allowed()
+    def __init__(self, encoder: TextModel, ids: list[int], position: int):
+        self.model, self.tokenizer, self.context = encoder.model, encoder.tokenizer, encoder.context
+        self.before, self.after = ids[:position], ids[position + 1 :]
+        self.starts_text = all(token in self.tokenizer.special_ids for token in self.before)
 
     def search(self, length: int, top: int, whole: bool) -> list[_Candidate]:
         """The best words of exactly `length` subwords, by beam search from left to right."""
+        alone, beginnings, continuations = self._allowed()
         beam = [_Candidate((), 0.0)]
         width = max(top, BEAM) if length > 1 else top
         for step in range(length):
             scores = self._log_probabilities([candidate.ids for candidate in beam], length)
-            allowed = self.single if not whole else self.beginnings if step == 0 else self.continuations
-            scores = scores.masked_fill(~allowed, float("-inf"))
-            best = scores.topk(min(width, scores.shape[1]), dim=1)
+            allowed = alone if not whole else beginnings if step == 0 else continuations
+            best = scores.masked_fill(~allowed, -math.inf).topk(min(width, scores.shape[1]), dim=1)
             longer = [
-                _Candidate((*candidate.ids, int(token)), candidate.log_probability + float(value))
+                _Candidate((*candidate.ids, token), candidate.log_probability + value)
                 for candidate, values, tokens in zip(beam, best.values.tolist(), best.indices.tolist(), strict=True)
                 for value, token in zip(values, tokens, strict=True)
-                if value > float("-inf")
+                if value > -math.inf
             ]
             beam = sorted(longer, key=lambda candidate: -candidate.log_probability)[:width]
         return beam[:top]
 
-    def score(self, ids: tuple[int, ...]) -> _Candidate:
-        """The probability of a given word."""
-        steps = enumerate(ids)
-        return _Candidate(ids, sum(float(self._log_probabilities([ids[:i]], len(ids))[0, token]) for i, token in steps))
+    def score(self, word: str) -> _Candidate:
+        """A given word."""
+        ids = self.tokenizer.encode(word if self.starts_text else f" {word}", add_special_tokens=False).ids
+        if not 0 < len(ids) <= MAX_SUBWORDS or self.tokenizer.unk_id in ids:
+            limits = f"1 to {MAX_SUBWORDS} subwords of this vocabulary"
+            raise InputError(f"the word {word!r} cannot be spelled with {limits}")
+        steps = ((tuple(ids[:index]), token) for index, token in enumerate(ids))
+        factors = (float(self._log_probabilities([prefix], len(ids))[0, token]) for prefix, token in steps)
+        return _Candidate(tuple(ids), sum(factors))
 
     def _log_probabilities(self, prefixes: Sequence[tuple[int, ...]], length: int) -> Tensor:
         """log P(next subword | prefix), (prefixes, vocabulary), with masks for the subwords still to come."""
-        assert self.tokenizer.mask_id is not None
-        before, after = self.ids[: self.position], self.ids[self.position + 1 :]
-        rows = [[*before, *prefix, *[self.tokenizer.mask_id] * (length - len(prefix)), *after] for prefix in prefixes]
-        if len(rows[0]) > self.context:
-            raise InputError(
-                f"the text has {len(rows[0]):,} tokens, the model reads {self.context:,}: shorten it around the mask"
-            )
-        size = max(1, BATCH_TOKENS // len(rows[0]))
-        batches = [rows[start : start + size] for start in range(0, len(rows), size)]
-        return torch.cat([self._scores(batch, len(prefixes[0])) for batch in batches]).log_softmax(-1)
-
-    def _scores(self, rows: list[list[int]], done: int) -> Tensor:
-        """Scores over the vocabulary at the first subword that is still to come, (rows, vocabulary)."""
+        masks, after = [self.tokenizer.mask_id] * (length - len(prefixes[0])), self.after
+        rows = [[*self.before, *prefix, *masks, *after] for prefix in prefixes]
+        size, position = len(rows[0]), len(self.before) + len(prefixes[0])
+        if size > self.context:
+            limit = f"the text has {size:,} tokens, the model reads {self.context:,}"
+            raise InputError(f"{limit}: shorten it around the mask")
+        scores = []
         with torch.inference_mode():
-            tokens = packed(self.model, rows, [])
-            hidden = self.model(tokens)
-            positions = [start + self.position + done for start in tokens.layout.starts]
-            scores = self.model.scores("masked_lm", tokens, hidden, torch.tensor(positions, device=hidden.device))
-            return scores.float().cpu()
+            for batch in chunks(rows, max(1, BATCH_TOKENS // size)):
+                tokens = packed(self.model, batch, [])
+                hidden = self.model(tokens)
+                at = torch.tensor([start + position for start in tokens.layout.starts], device=hidden.device)
+                scores.append(self.model.scores("masked_lm", tokens, hidden, at).float().cpu())
+        return torch.cat(scores).log_softmax(-1)
 
-    def _allowed(self) -> tuple[Tensor, Tensor, Tensor]:
+    def _allowed(self) -> list[Tensor]:
         """Which subwords may stand here alone, which may begin a word of several, and which may continue one.
 
         Vocabularies that mark the blank before a word leave it out at the beginning of a text.
@@ -161,8 +166,8 @@ class _Filler:
         first = self.tokenizer.encode("a", add_special_tokens=False).ids
         bare = self.starts_text and bool(first) and not self.tokenizer.starts_word(first[0])
         padding = (0, self.model.config.vocabulary_size - self.tokenizer.vocabulary_size)  # rows without a token
-        alone, beginnings = (unmarked, unmarked) if bare else (marked | unmarked, marked)
-        return F.pad(alone, padding), F.pad(beginnings, padding), F.pad(joining, padding)
+        masks = (unmarked, unmarked, joining) if bare else (marked | unmarked, marked, joining)
+        return [F.pad(mask, padding) for mask in masks]
 
 
 _KINDS: WeakKeyDictionary[Tokenizer, tuple[Tensor, Tensor, Tensor]] = WeakKeyDictionary()
@@ -172,8 +177,7 @@ def _subword_kinds(tokenizer: Tokenizer) -> tuple[Tensor, Tensor, Tensor]:
     """Masks of the subwords that begin a word, of all others, and of those others that may continue a word.
 
     Special tokens and holes are none of them. A vocabulary that marks the beginnings of words leaves punctuation
-    unmarked too, which ends a word and does not continue it. Cached: a pass over the vocabulary takes longer than a
-    prediction.
+    unmarked too, which ends a word. Cached: a pass over the vocabulary takes longer than a prediction.
     """
     if tokenizer not in _KINDS:
         tokens, special = range(tokenizer.vocabulary_size), tokenizer.special_ids
@@ -185,21 +189,11 @@ def _subword_kinds(tokenizer: Tokenizer) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _continues_word(tokenizer: Tokenizer, token: int) -> bool:
-    """May a word continue with this subword? If it is marked so (##), or has letters and marks inside words only.
-
-    Half a letter (of a byte-level vocabulary) is shown as U+FFFD.
-    """
+    """If it is marked so (##), or has letters (or a part of one, U+FFFD) and marks inside words only."""
     if tokenizer.id_to_token(token).startswith(CONTINUES):
         return True
     text = tokenizer.decode([token]).strip()
     return bool(text) and all(letter in INSIDE or unicodedata.category(letter)[0] in "LM" for letter in text)
-
-
-def _subwords(tokenizer: Tokenizer, word: str, starts_text: bool) -> tuple[int, ...]:
-    ids = tokenizer.encode(word if starts_text else f" {word}", add_special_tokens=False).ids
-    if not ids or len(ids) > MAX_SUBWORDS or tokenizer.unk_id in ids:
-        raise InputError(f"the word {word!r} cannot be spelled with 1 to {MAX_SUBWORDS} subwords of this vocabulary")
-    return tuple(ids)
 
 
 def _filled(tokenizer: Tokenizer, text: str, index: int, candidate: _Candidate) -> Filled:
@@ -207,8 +201,6 @@ def _filled(tokenizer: Tokenizer, text: str, index: int, candidate: _Candidate) 
     mask = tokenizer.special_tokens["mask"]
     parts = text.split(mask)
     before, after = mask.join(parts[: index + 1]), mask.join(parts[index + 1 :])
-    if word.startswith(CONTINUES):  # it continues the word before
-        whole = before.rstrip() + word.removeprefix(CONTINUES) + after
-    else:
-        whole = before + word + after
+    before = before.rstrip() if word.startswith(CONTINUES) else before  # it continues the word before
+    whole = before + word.removeprefix(CONTINUES) + after
     return Filled(word, math.exp(candidate.log_probability), candidate.score, whole)

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import torch
 
-from kinfolk.api.generation_config import MAX_BEAMS, MAX_TOKENS
+from kinfolk.api.translate import MAX_BEAMS, MAX_TOKENS, check_at_most
+from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.batching import chunks
-from kinfolk.errors import InputError, MissingHeadError, check_int, check_texts, warn
+from kinfolk.data.corpus import encode_corpus
+from kinfolk.errors import InputError, MissingHeadError, check_texts, warn
 from kinfolk.generation.config import Beam, DecodingConstraints, Penalty, Request, Sampling
-from kinfolk.generation.sampling import sample
+from kinfolk.generation.sampling import chooser, sample
 from kinfolk.generation.search import beam as beam_search
+from kinfolk.generation.search import steps
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
-from kinfolk.objectives.language_model import perplexity
+from kinfolk.objectives.language_model import mean_loss
 from kinfolk.text.tokenizer import Tokenizer
 
-CHUNK_TEXTS = 2048  # encoded at a time
 BATCH_PROMPTS = 64
 MANY_UNKNOWN = 0.1  # of all tokens: beyond, a perplexity says little
 UNKNOWN = "\ufffd"  # in place of a token that the vocabulary cannot spell
+STRIDE = 2**40  # between the random numbers of a text's windows
 
 
 class UnknownWarning(UserWarning):
-    """A text most of whose words are not in the vocabulary."""
+    """A text with many words that are not in the vocabulary."""
 
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """At most `max_tokens` new tokens, sampled as `sampling` says or, with a beam, the most probable."""
+    """At most `max_tokens` new tokens, sampled as `sampling` says or, with a beam, the most probable.
+
+    With `slide`, a text that fills the model's context goes on from its last half.
+    """
 
     max_tokens: int
     sampling: Sampling
     beam: int | None = None
+    slide: bool = False
 
     def __post_init__(self) -> None:
-        for name, value, maximum in (("max_tokens", self.max_tokens, MAX_TOKENS), ("beam", self.beam, MAX_BEAMS)):
-            if value is not None and check_int(name, value) > maximum:
-                raise InputError(f"{name}={value} must be from 1 to {maximum:,}")
+        check_at_most(MAX_TOKENS, max_tokens=self.max_tokens)
+        check_at_most(MAX_BEAMS, beam=self.beam)
         if self.beam is not None and self.sampling != Sampling():
             raise InputError("beam search does not sample: leave out temperature, top_k, top_p and seed, or the beam")
+        if self.beam is not None and self.slide:
+            raise InputError("beam search keeps all of a text in its context: leave out slide, or the beam")
 
 
-def require_generation(model: Model) -> None:
-    """Refuse a model that does not predict the next token."""
-    if "next_token" not in model.heads:
+def _parts(language_model: TextModel) -> tuple[Model, Tokenizer]:
+    if "next_token" not in language_model.model.heads:
         raise MissingHeadError("this checkpoint has no next-token head; train one with `kinfolk pretrain`")
+    return language_model.model, language_model.tokenizer
 
 
 def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.ndarray:
@@ -56,53 +66,153 @@ def token_stream(tokenizer: Tokenizer, texts: Iterable[str], end: int) -> np.nda
 
     A special token that is spelled out in a text has no effect: it is read as unknown.
     """
-    parts = [np.array([end], dtype=np.int32)]
-    unknown = tokenizer.unk_id
-    special = np.array(sorted(tokenizer.special_ids - {unknown}), dtype=np.int32)
-    for lines in chunks((text for text in check_texts(texts) if text.strip()), CHUNK_TEXTS):
-        for encoding in tokenizer.encode_many(lines, add_special_tokens=False):
-            ids = np.array([*encoding.ids, end], dtype=np.int32)
-            if unknown is not None:
-                ids[:-1][np.isin(ids[:-1], special)] = unknown
-            parts.append(ids)
-    return np.concatenate(parts)
+    return encode_corpus(tokenizer, (text for text in check_texts(texts) if text.strip())).stream(end)
 
 
-def text_perplexity(model: Model, tokenizer: Tokenizer, texts: Iterable[str]) -> float:
-    """exp of the mean -log p of every token, ends of texts included, each given all before it."""
-    require_generation(model)
-    stream = token_stream(tokenizer, texts, model.config.end_id)
+def text_perplexity(language_model: TextModel, texts: str | Iterable[str]) -> float:
+    """Perplexity: exp of the mean negative log-likelihood of a token.
+
+    All texts are one stream with an end after each, which counts as a token; the first is foreseen after an end.
+    Each token is scored once, given what stands before it.
+    """
+    model, tokenizer, end = *_parts(language_model), language_model.model.config.end_id
+    stream = token_stream(tokenizer, [texts] if isinstance(texts, str) else texts, end)
     if len(stream) < 2:
         raise InputError("there is no text to score: all texts are blank")
-    unknown = np.mean(stream[1:] == tokenizer.unk_id) if tokenizer.unk_id is not None else 0.0
+    unknown = np.mean(stream[1:] == tokenizer.unk_id) if tokenizer.unk_id not in (None, end) else 0.0
     if unknown > MANY_UNKNOWN:
         warn(UnknownWarning(f"{unknown:.1%} of the tokens are unknown to the vocabulary, and counted as one word"))
-    return perplexity(model, stream)
+    return math.exp(mean_loss(model, stream))
 
 
-def generate_texts(model: Model, tokenizer: Tokenizer, prompts: Sequence[str], settings: GenerateSettings) -> list[str]:
-    """Each prompt, encoded as in training, with the text generated after it; an empty one begins a text."""
-    require_generation(model)
-    end = model.config.end_id
-    forbidden = {token for token in (tokenizer.pad_id, tokenizer.unk_id) if token is not None} - {end}
-    rules = DecodingConstraints(end, tuple(sorted(forbidden)))
+def generate_texts(
+    language_model: TextModel,
+    prompts: str | Sequence[str] = "",
+    max_tokens: int = 50,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    beam: int | None = None,
+    slide: bool = False,
+) -> str | list[str]:
+    """Prompts with the text generated after them, at most `max_tokens` tokens; a string for a string.
+
+    The next token is drawn at random, the same for the same seed; with a `temperature` of 0 it is the likeliest
+    (greedy), and with `beam` the likeliest text is sought. A prompt gives the same text alone and beside others.
+    A text must fit the model's context unless it may `slide`: then it goes on from its last half.
+    """
+    settings = GenerateSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), beam, slide)
     texts: list[str] = []
-    prompts = list(check_texts(prompts))
-    for first in range(0, len(prompts), BATCH_PROMPTS):
-        batch = prompts[first : first + BATCH_PROMPTS]
-        prompt_ids = [token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end] for prompt in batch]
-        source = pack([ids[:-1] for ids in prompt_ids], device=model.device)
-        request = Request(source, [ids[-1] for ids in prompt_ids], [settings.max_tokens] * len(batch), rules)
+    for some in chunks(list(check_texts([prompts] if isinstance(prompts, str) else prompts)), BATCH_PROMPTS):
+        batch = [_Writing(language_model, prompt, settings) for prompt in some]
+        _write(list(enumerate(batch, len(texts))), settings)
+        texts += [writing.prompt + writing.text() for writing in batch]
+    return texts[0] if isinstance(prompts, str) else texts
+
+
+def stream_text(
+    language_model: TextModel,
+    prompt: str = "",
+    max_tokens: int = 50,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 0,
+    slide: bool = False,
+) -> Iterator[str]:
+    """What `generate` gives for one prompt, piece by piece as it is written: the prompt first."""
+    settings = GenerateSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), slide=slide)
+    return _pieces(_Writing(language_model, prompt, settings), settings)
+
+
+def _pieces(writing: _Writing, settings: GenerateSettings) -> Iterator[str]:
+    model, shown = writing.model, 0
+    yield writing.prompt
+    for window in range(settings.max_tokens):
+        request = _request([writing])
+        with torch.inference_mode():
+            written = steps(model, request, chooser(request, settings.sampling, [window * STRIDE]))
+        while True:
+            with torch.inference_mode():
+                step = next(written, None)
+            if step is None:
+                break
+            token = int(step[1][0])
+            writing.add([token], token == model.config.end_id)
+            text = writing.text()
+            whole = len(text) if writing.done else len(text.rstrip(UNKNOWN))  # a letter may take several tokens
+            if whole > shown:
+                yield text[shown:whole]
+                shown = whole
+        if writing.done:
+            return
+
+
+class _Writing:
+    """One text on its way: its prompt, encoded as training read it, and the tokens written after it."""
+
+    def __init__(self, language_model: TextModel, prompt: str, settings: GenerateSettings):
+        self.model, self.tokenizer = model, tokenizer = _parts(language_model)
+        self.max_tokens, end = settings.max_tokens, model.config.end_id
+        ids: list[int] = token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end]
+        if len(ids) > 1 and not model.config.carries_state:
+            del ids[0]
+        self.before, self.new, self.done = ids, list[int](), False
+        self._start = int(ids[0] == end)
+        self._known = tokenizer.decode(ids[self._start :], unknown=UNKNOWN)
+        # a blank at its end, which most tokenizers do not read
+        self.prompt = prompt if self._known[-1:].isspace() else prompt.rstrip()
+        context = model.config.context
+        if not model.config.carries_state and not settings.slide and len(ids) + self.max_tokens - 1 > context:
+            raise InputError(
+                f"the prompt has {len(ids):,} tokens and {self.max_tokens:,} more do not fit the model's context of "
+                f"{context:,}; lower max_tokens, shorten the prompt, or let the context slide (slide, --slide)"
+            )
+
+    def window(self) -> tuple[list[int], int]:
+        """The tokens to go on from, and how many more fit behind them."""
+        ids, left = self.before + self.new, self.max_tokens - len(self.new)
+        if self.model.config.carries_state:
+            return ids, left
+        context: int = self.model.config.context
+        ids = ids if len(ids) <= context else ids[-max(1, context // 2) :]
+        return ids, min(left, context - len(ids) + 1)
+
+    def add(self, ids: list[int], finished: bool) -> None:
+        """Tokens that were written; `finished`: the end came after (or as the last of) them."""
+        end = self.model.config.end_id
+        self.new += [token for token in ids if token != end]
+        self.done = finished or len(self.new) >= self.max_tokens
+
+    def text(self) -> str:
+        """What is written so far."""
+        whole: str = self.tokenizer.decode([*self.before, *self.new][self._start :], unknown=UNKNOWN)
+        return whole[len(self._known) :]
+
+
+def _write(batch: Sequence[tuple[int, _Writing]], settings: GenerateSettings) -> None:
+    """Write all texts of a batch to their ends; each has a number, which says which random numbers it takes."""
+    for window in count():
+        numbers, writings = zip(*batch, strict=True)
+        model, request = writings[0].model, _request(writings)
         with torch.inference_mode():
             if settings.beam is None:
-                indices = range(first, first + len(batch))
-                hypotheses = sample(model, request, settings.sampling, indices)
+                hypotheses = sample(model, request, settings.sampling, [n + window * STRIDE for n in numbers])
             else:
                 options = Beam(settings.beam, penalty=Penalty(0.0))
                 hypotheses = [best[0] for best in beam_search(model, request, options)]
-        new_ids = [hypothesis.ids for hypothesis in hypotheses]
-        for prompt, before, after in zip(batch, prompt_ids, new_ids, strict=True):
-            whole, known = (tokenizer.decode(ids, unknown=UNKNOWN) for ids in ([*before[1:], *after], before[1:]))
-            kept = prompt if known[-1:].isspace() else prompt.rstrip()  # a blank at its end, which most do not read
-            texts.append(kept + whole[len(known) :])
-    return texts
+        for writing, hypothesis in zip(writings, hypotheses, strict=True):
+            writing.add(hypothesis.ids, hypothesis.finished)
+        batch = [item for item in batch if not item[1].done]
+        if not batch:
+            return
+
+
+def _request(writings: Sequence[_Writing]) -> Request:
+    model, tokenizer = writings[0].model, writings[0].tokenizer
+    end = model.config.end_id
+    forbidden = {token for token in (tokenizer.pad_id, tokenizer.unk_id) if token is not None} - {end}
+    windows, lengths = zip(*(writing.window() for writing in writings), strict=True)
+    source, constraints = [ids[:-1] for ids in windows], DecodingConstraints(end, tuple(sorted(forbidden)))
+    return Request(pack(source, device=model.device), [ids[-1] for ids in windows], list(lengths), constraints)

@@ -1,4 +1,4 @@
-"""The predictions of a trained model for every row of a file, whatever its task.
+"""Files in, files out: the predictions of a trained model for every row of a file, whatever its task.
 
 texts      tables, or one text per line: the same rows with label and probability (labels and probabilities, or value)
 tag        CoNLL (a word per line) gives the same lines with one more column, seq.in (a sentence per line) or its folder
@@ -7,59 +7,188 @@ answer     SQuAD's JSON gives {id: answer} as SQuAD's scorer reads it, "" for no
            question and context, or SQuAD's JSON, give a table with answer, start, end and probability
 choose     .jsonl with context and options gives the same rows with choice, option and probability
 
-What a task adds to a row is said by the task (`columns`).
+A table is read twice. The first pass finds bad rows, and rows that the output could not hold, before anything is
+computed; the second computes and writes chunk by chunk, and the output appears when it is complete. Standard input can
+be read only once, so there it ends at the first bad row.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-from kinfolk.api.table_files import InputRows, Reader, Report, text_reader, write_stream, write_table
+from kinfolk.checkpoints.folder import TextModel
+from kinfolk.data import formats
 from kinfolk.data.batching import chunks
-from kinfolk.data.choices import choice_rows
 from kinfolk.data.examples import Choice, Question
-from kinfolk.data.formats import PARQUET, STDIN, TABLE_SUFFIXES, Row, display_name, is_table, is_utf8, raw_lines
-from kinfolk.data.squad import read_squad
-from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, split_columns, split_tag, split_words
-from kinfolk.errors import InputError, RowErrors
-from kinfolk.files import check_not_same_file, is_folder
+from kinfolk.data.formats import PARQUET, STDIN, TEXT_COLUMN, Row, display_name, is_table, raw_lines
+from kinfolk.data.tables import TableColumns, choice_rows, find_columns, read_squad
+from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, split_blanks, split_columns, split_tag
+from kinfolk.data.writers import TableFormat, table_format
+from kinfolk.errors import DataError, InputError, RowErrors
+from kinfolk.files import atomic_write, check_not_same_file, is_folder
+from kinfolk.machine import trim_memory
 from kinfolk.tasks.answer import CHUNK_QUESTIONS, answer
 from kinfolk.tasks.choice import CHUNK_CHOICES, choose
-from kinfolk.tasks.reading import Columns
-from kinfolk.tasks.registry import saved_task
+from kinfolk.tasks.reading import Columns, saved_task
 from kinfolk.tasks.tag import tag
-from kinfolk.tasks.text import CHUNK_TEXTS, classify
-from kinfolk.tasks.windows import CutCount
+from kinfolk.tasks.task import CHUNK_TEXTS, refuse
+from kinfolk.tasks.text import classify
 from kinfolk.text.tokenizer import Text
+from kinfolk.text.windows import CutCount
 
-if TYPE_CHECKING:
-    from kinfolk.api.loaded import Encoder
-
+CHECKED_ROWS = 4096  # at once, in the first pass
+NO_COLUMNS = ("text", "pair", "header")
 SNIFFED_LINES = 200  # of a .txt file, which tell whether it is CoNLL
+NO_TYPES: Mapping[str, type] = {}
+Input = TypeVar("Input")
+Reader = Callable[[RowErrors], Iterator[tuple[int, Row, Input]]]  # of each good row: its line, the row, the input
+Report = Callable[[int], None]  # called with the number of rows that were just done
 
 
 @dataclass(frozen=True)
-class PredictedFile:
+class WrittenRows:
     """How many rows were written, and how many bad ones left out."""
 
     rows: int
     bad: int = 0
 
 
+def text_reader(
+    source: str | Path, text: str | None = None, pair: str | None = None, header: Sequence[str] | None = None
+) -> Reader[tuple[Text, str]]:
+    """Reads the rows of a table, or the lines of a text file: the text or pair of each, and its location, file:line.
+
+    Columns that are not named are guessed; `pair=""` says that there is none.
+    """
+
+    def read(problems: RowErrors) -> Iterator[tuple[int, Row, tuple[Text, str]]]:
+        if not is_table(source):
+            if text or pair or header:
+                raise DataError(f"{problems.location}: plain lines have no columns, so none can be named")
+            for line, content in formats.numbered_lines(source, problems):
+                yield line, {TEXT_COLUMN: content}, (content, f"{problems.location}:{line}")
+            return
+        columns: TableColumns | None = None
+        for line, row in formats.numbered_rows(Path(source), problems, header=header):
+            if columns is None:
+                columns = find_columns(str(source), list(row), text, pair, None, needs_label=False)
+            try:
+                text_of_row, second = columns.content(row)
+            except formats.BadValueError as error:
+                problems.add(line, str(error))
+            else:
+                yield line, row, (text_of_row if second is None else (text_of_row, second), f"{source}:{line}")
+
+    return read
+
+
+def _fitting(
+    read: Reader[Input], format: TableFormat, problems: RowErrors, at_once: bool = False
+) -> Iterator[tuple[Row, Input]]:
+    """The rows that the output can hold, until there are too many others; these are raised together, or `at_once`."""
+    for line, row, content in read(problems):
+        fault = format.row_error(row)
+        if fault:
+            problems.add(line, fault)
+        elif problems.count <= (problems.allowed or 0):
+            yield row, content
+        elif at_once:
+            break
+    problems.raise_if_any()
+
+
+def _check(source: str | Path, read: Reader[Input], format: TableFormat, max_bad_rows: int | None) -> set[str]:
+    """The first pass: raise bad rows, the first twenty together; the columns of all rows."""
+    if str(source) == STDIN:
+        format.infer_types([{TEXT_COLUMN: ""}])
+        return {TEXT_COLUMN}
+    names: set[str] = set()
+    typed = format.suffix == PARQUET == Path(source).suffix.lower()
+    for rows in chunks((row for row, _ in _fitting(read, format, RowErrors(str(source), max_bad_rows))), CHECKED_ROWS):
+        names.update(*rows)
+        if not typed:
+            format.infer_types(rows)
+    if typed:
+        format.copy_types(Path(source))
+    return names
+
+
+def write_table(
+    source: str | Path,
+    read: Reader[Input],
+    output: str | Path,
+    predict: Callable[[Sequence[Input]], Iterable[Row]],
+    chunk: int,
+    report: Report,
+    max_bad_rows: int | None = None,
+    types: Mapping[str, type] = NO_TYPES,
+) -> WrittenRows:
+    """Write every row with the columns that `predict` adds, `chunk` rows at a time.
+
+    Up to `max_bad_rows` bad rows are left out (None: the option is not offered). `types` are those of new columns whose
+    first value may be missing.
+    """
+    format, problems = table_format(output), RowErrors(display_name(source), max_bad_rows)
+    present, names, done = _check(source, read, format, max_bad_rows), dict[str, str](), 0
+    with atomic_write(Path(output)) as stream:
+        format.start(stream)
+        try:
+            for rows in chunks(_fitting(read, format, problems, str(source) == STDIN), chunk):
+                predicted = list(predict([content for _, content in rows]))
+                if not names:
+                    first = predicted[0]
+                    names = _new_names(first, present)
+                    format.infer_types([{names[name]: types.get(name, type(value))() for name, value in first.items()}])
+                pairs = zip(rows, predicted, strict=True)
+                format.write([row | {names[name]: added[name] for name in names} for (row, _), added in pairs])
+                done += len(rows)
+                report(len(rows))
+                trim_memory()
+        finally:
+            format.finish()
+        if not done:  # no row, so the columns are unknown
+            raise DataError(f"{display_name(source)}: there are no rows")
+    return WrittenRows(done, problems.count)
+
+
+def _new_names(wanted: Iterable[str], taken: Collection[str]) -> dict[str, str]:
+    """Names of new columns that overwrite no other: if one name is taken, all get a prefix.
+
+    >>> _new_names(["label", "probability"], ["text", "label"])
+    {'label': 'predicted_label', 'probability': 'predicted_probability'}
+    """
+    prefixes = chain(("", "predicted_"), (f"predicted_{index}_" for index in count(2)))
+    free = next(prefix for prefix in prefixes if not any(prefix + name in taken for name in wanted))
+    return {name: free + name for name in wanted}
+
+
+def write_stream(output: str | Path, parts: Iterable[tuple[str, int]], report: Report) -> WrittenRows:
+    """Write parts of a text file as they are computed, each with the number of its texts."""
+    done = 0
+    with atomic_write(Path(output)) as stream:
+        for content, texts in parts:
+            stream.write(content.encode("utf-8", "replace"))
+            done += texts
+            report(texts)
+            trim_memory()
+    return WrittenRows(done)
+
+
 def predict_file(
-    encoder: Encoder,
+    encoder: TextModel,
     source: str | Path,
     output: str | Path,
     columns: Columns | None = None,
     max_bad_rows: int = 0,
     report: Report = lambda done: None,
     top: int = 1,
-) -> PredictedFile:
+) -> WrittenRows:
     """Write the model's prediction for every row of `source`; which files it reads depends on its task.
 
     `columns` names columns of a table, or as text="0" the words' column of a CoNLL file; `top` is the number of answers
@@ -72,68 +201,59 @@ def predict_file(
         raise InputError(f"top is the number of answers to a question; this model has the task {task.kind}")
     if max_bad_rows and task.kind in ("tag", "answer", "choose"):
         raise InputError(f"max_bad_rows is for tables of texts; the task {task.kind} predicts every row or none")
+    refuse(columns, task.kind, *{"tag": ["pair"], "answer": NO_COLUMNS, "choose": NO_COLUMNS}.get(task.kind, ()))
     if task.kind == "tag":
-        columns.refuse(task.kind, "pair")
-        return PredictedFile(_tag_file(encoder, task, source, output, columns, report))
-    if task.kind in ("answer", "choose"):
-        columns.refuse(task.kind, "text", "pair", "header")
-        work = _answer_file if task.kind == "answer" else _choose_file
-        return PredictedFile(work(encoder, task, source, output, report, top))
+        return _tag_file(encoder, task, source, output, columns, report)
+    if task.kind == "answer":
+        return _answer_file(encoder, task, source, output, report, top)
+    if task.kind == "choose":
+
+        def read(problems: RowErrors) -> Iterator[tuple[int, Row, Choice]]:
+            return choice_rows(Path(source), problems, needs_label=False)
+
+        def chosen(batch: Sequence[Choice]) -> Iterable[Row]:
+            return map(task.columns, choose(encoder, batch))
+
+        return write_table(source, read, output, chosen, CHUNK_CHOICES, report)
     cut = CutCount()
-    reader = text_reader(source, columns.text, columns.pair, columns.header)
-    inputs = InputRows(source, reader, max_bad_rows)
 
     def predict(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:
         predictions = classify(encoder, [text for text, _ in batch], lambda index: batch[index][1], cut)
         return map(task.columns, predictions)
 
-    rows = write_table(inputs, output, predict, CHUNK_TEXTS, report)
+    reader = text_reader(source, columns.text, columns.pair, columns.header)
+    written = write_table(source, reader, output, predict, CHUNK_TEXTS, report, max_bad_rows)
     cut.report()
-    return PredictedFile(rows, inputs.bad)
+    return written
 
 
-def _choose_file(encoder: Encoder, task: Any, source: str | Path, output: str | Path, report: Report, top: int) -> int:
-    def read(problems: RowErrors) -> Iterator[tuple[int, Row, Choice]]:
-        return choice_rows(Path(source), problems, needs_label=False)
-
-    def predict(batch: Sequence[Choice]) -> Iterable[Row]:
-        return map(task.columns, choose(encoder, batch))
-
-    return write_table(InputRows(source, read), output, predict, CHUNK_CHOICES, report)
-
-
-def _answer_file(encoder: Encoder, task: Any, source: str | Path, output: str | Path, report: Report, top: int) -> int:
-    suffix = Path(output).suffix.lower()
+def _answer_file(
+    encoder: TextModel, task: Any, source: str | Path, output: str | Path, report: Report, top: int
+) -> WrittenRows:
+    suffix, squad = Path(output).suffix.lower(), Path(source).suffix.lower() == ".json"
     if top > 1 and suffix != ".jsonl":
         raise InputError(f"{output}: several answers to a question are written to a file that ends in .jsonl")
-    squad = Path(source).suffix.lower() == ".json"
     if squad and suffix == ".json":
         return write_stream(output, _squad_answers(encoder, read_squad(Path(source)).examples), report)
     if not squad and not is_table(source):
-        known = ", ".join(TABLE_SUFFIXES)
+        known = ", ".join(formats.TABLE_SUFFIXES)
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
+
+    def read(problems: RowErrors) -> Iterator[tuple[int, Row, Question]]:
+        if squad:
+            for index, question in enumerate(read_squad(Path(source)).examples, 1):
+                yield index, {"id": question.id, "question": question.question}, question
+        else:
+            for line, row, (pair, location) in text_reader(source, "question", "context")(problems):
+                yield line, row, Question("", pair[0], pair[1], (), location)
 
     def predict(batch: Sequence[Question]) -> Iterable[Row]:
         return (task.columns(answers, top > 1) for answers in answer(encoder, batch, top))
 
-    inputs = InputRows(source, _question_reader(source, squad))
-    return write_table(inputs, output, predict, CHUNK_QUESTIONS, report, types={"start": int, "end": int})
+    return write_table(source, read, output, predict, CHUNK_QUESTIONS, report, types={"start": int, "end": int})
 
 
-def _question_reader(source: str | Path, squad: bool) -> Reader[Question]:
-    def read_json(problems: RowErrors) -> Iterator[tuple[int, Row, Question]]:
-        for index, question in enumerate(read_squad(Path(source)).examples, 1):
-            yield index, {"id": question.id, "question": question.question}, question
-
-    def read_table(problems: RowErrors) -> Iterator[tuple[int, Row, Question]]:
-        for line, row, (pair, location) in text_reader(source, "question", "context")(problems):
-            yield line, row, Question("", pair[0], pair[1], (), location)
-
-    return read_json if squad else read_table
-
-
-def _squad_answers(encoder: Encoder, questions: Sequence[Question]) -> Iterator[tuple[str, int]]:
-    """The parts of a JSON object {id: answer}."""
+def _squad_answers(encoder: TextModel, questions: Sequence[Question]) -> Iterator[tuple[str, int]]:
     separator = "{"
     for batch in chunks(questions, CHUNK_QUESTIONS):
         lines = []
@@ -145,8 +265,8 @@ def _squad_answers(encoder: Encoder, questions: Sequence[Question]) -> Iterator[
 
 
 def _tag_file(
-    encoder: Encoder, task: Any, source: str | Path, output: str | Path, columns: Columns, report: Report
-) -> int:
+    encoder: TextModel, task: Any, source: str | Path, output: str | Path, columns: Columns, report: Report
+) -> WrittenRows:
     """Standard input and the names .txt, .csv, .tsv, .jsonl and .parquet have texts, others are CoNLL.
 
     So is a .txt file whose lines end in the model's tags, and any file whose words' column is given.
@@ -163,8 +283,7 @@ def _tag_file(
         def predict(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:
             return map(task.columns, tag(encoder, [str(text) for text, _ in batch]))
 
-        inputs = InputRows(source, text_reader(source, text, "", columns.header))
-        return write_table(inputs, output, predict, CHUNK_TEXTS, report)
+        return write_table(source, text_reader(source, text, "", columns.header), output, predict, CHUNK_TEXTS, report)
     if columns.header is not None or (text is not None and words is None):
         raise InputError("text and header name columns of a table; the words' column of a CoNLL file is a number")
     if suffix in (".csv", ".jsonl", PARQUET):
@@ -176,69 +295,53 @@ def _tag_file(
 
 
 def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
+    """Is it no CoNLL file? A .txt file is one whose first lines have equally many columns, the last of them mostly a
+    tag whose type the model knows: files mark spans in several schemes, a model in one."""
     if str(source) == STDIN or is_table(source):
         return True
-    return Path(source).suffix.lower() == ".txt" and not _looks_tagged(source, labels)
-
-
-def _looks_tagged(path: str | Path, labels: Sequence[str]) -> bool:
-    """Have the first lines equally many columns, the last of them in most lines a tag whose type the model knows?
-
-    The type: files mark spans in several schemes, a model in one.
-    """
-    lines = (split_columns(line) for _, line in islice(raw_lines(path), SNIFFED_LINES))
+    if Path(source).suffix.lower() != ".txt":
+        return False
+    lines = (split_columns(line) for _, line in islice(raw_lines(source), SNIFFED_LINES))
     rows = [row for row in lines if row]
     types = {split_tag(label)[1] for label in labels}
     known = sum(split_tag(row[-1])[1] in types for row in rows)
-    return len({len(row) for row in rows}) == 1 and len(rows[0]) > 1 and 2 * known > len(rows)
+    return len({len(row) for row in rows}) != 1 or len(rows[0]) < 2 or 2 * known <= len(rows)
 
 
-def _slot_tags(encoder: Encoder, source: Path) -> Iterator[tuple[str, int]]:
+def _slot_tags(encoder: TextModel, source: Path) -> Iterator[tuple[str, int]]:
     """A line of tags for each line of words; an empty line stays one."""
     problems = RowErrors(str(source))
-    for number, line in raw_lines(source):
-        if not is_utf8(line):
-            problems.add(number, "not UTF-8 text")
+    for number in (number for number, line in raw_lines(source) if not formats.is_utf8(line)):
+        problems.add(number, "not UTF-8 text")
     problems.raise_if_any()
-    for batch in chunks((split_words(line) for _, line in raw_lines(source)), CHUNK_TEXTS):
+    for batch in chunks((split_blanks(line) for _, line in raw_lines(source)), CHUNK_TEXTS):
         lines = [f"{' '.join(word.tag for word in tagged.words)}\n" for tagged in tag(encoder, batch)]
         yield "".join(lines), len(batch)
 
 
-@dataclass
-class _Block:
-    """The lines of a sentence and their words, or a line between sentences, which has no words."""
-
-    lines: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-
-
-def _conll_tags(encoder: Encoder, source: str | Path, column: int) -> Iterator[tuple[str, int]]:
+def _conll_tags(encoder: TextModel, source: str | Path, column: int) -> Iterator[tuple[str, int]]:
     if str(source) != STDIN:
-        for _ in _blocks(source, column):  # raises bad lines before anything is computed
-            pass
+        deque(_blocks(source, column), maxlen=0)  # raises bad lines before anything is computed
     for blocks in chunks(_blocks(source, column), CHUNK_TEXTS):
         lines = []
-        for block, tagged in zip(blocks, tag(encoder, [block.words for block in blocks]), strict=True):
+        for block, tagged in zip(blocks, tag(encoder, [words for _, words in blocks]), strict=True):
             tags = [word.tag for word in tagged.words] or [OUTSIDE]  # the line between documents has columns too
-            lines += [_with_column(line, label) for line, label in zip(block.lines, tags, strict=True)]
-        yield "".join(f"{line}\n" for line in lines), sum(bool(block.words) for block in blocks)
+            for line, label in zip(block[0], tags, strict=True):
+                row = line.rstrip(" \t")
+                separator = "\t" if "\t" in row else " "
+                lines.append(f"{row}{separator}{label}\n" if row else "\n")
+        yield "".join(lines), sum(bool(words) for _, words in blocks)
 
 
-def _with_column(line: str, label: str) -> str:
-    line = line.rstrip(" \t")
-    separator = "\t" if "\t" in line else " "
-    return f"{line}{separator}{label}" if line else line
-
-
-def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
-    """The sentences of a CoNLL file and the lines between them, in order."""
+def _blocks(source: str | Path, column: int) -> Iterator[tuple[list[str], list[str]]]:
+    """The sentences of a CoNLL file, as lines and words, and in order the lines between them, which have no words."""
     problems = RowErrors(display_name(source))
-    block = _Block()
+    lines: list[str] = []
+    words: list[str] = []
     width = 0
     for number, line in raw_lines(source):
         fields = split_columns(line)
-        if not is_utf8(line):
+        if not formats.is_utf8(line):
             problems.add(number, "not UTF-8 text")
         elif fields and not -len(fields) <= column < len(fields):
             problems.add(number, f"{len(fields)} columns, so words={column} is none of them")
@@ -249,11 +352,13 @@ def _blocks(source: str | Path, column: int) -> Iterator[_Block]:
         elif problems.messages:
             continue  # nothing more is tagged, the rest is only checked
         elif fields:
-            block.lines.append(line)
-            block.words.append(fields[column])
+            lines.append(line)
+            words.append(fields[column])
         else:
-            yield from (block, _Block([line])) if block.words else (_Block([line]),)
-            block = _Block()
+            if words:
+                yield lines, words
+            yield [line], []
+            lines, words = [], []
     problems.raise_if_any()
-    if block.words:
-        yield block
+    if words:
+        yield lines, words

@@ -1,105 +1,51 @@
-"""Pre-training a language model on a user's own text: a vocabulary, a model and its perplexity out of lines of text.
+"""Pre-training on a user's own text: a tokenizer, a model and its metrics out of documents.
 
-In the output folder:
-
-    run.json, log.jsonl, step-N   the run; the same call goes on with it after a crash
-    model/                        the best model with its vocabulary, as a folder that `kinfolk.load` opens
-    report.md, loss.png           how well it foresees the dev text, how it came about, what it writes
+What is learned, from which samples, is a matter of the objective (objectives/pretraining.py); experiment.py says what
+is written.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import copy
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, check_unfinished, content_hash
-from kinfolk.api.generate import token_stream
-from kinfolk.api.loaded import LanguageModel
-from kinfolk.api.markdown import escaped, table
-from kinfolk.api.report import Report, format_settings, run_rows, training_table
-from kinfolk.checkpoints.text_model import pick_device
-from kinfolk.data.formats import read_texts
-from kinfolk.errors import DataError, InputError, check_choice, check_texts
-from kinfolk.models.family import Model, count_parameters, init_model
-from kinfolk.models.recurrent_lm import FAMILY, PRESETS, RecurrentLmConfig
-from kinfolk.nn.recurrent import KINDS
-from kinfolk.objectives.language_model import ContiguousStreams, NextToken, perplexity
-from kinfolk.objectives.objective import Objective
+from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, Summary, Trained, begin, content_hash, make_config
+from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
+from kinfolk.api.report import HEADER, USE, escaped, table
+from kinfolk.checkpoints.folder import pick_device
+from kinfolk.data.corpus import EncodedCorpus, Source, encode_corpus, read_documents, split_documents
+from kinfolk.errors import InputError, check_choice, check_int
+from kinfolk.models.family import Model, init_model, weights_hash
+from kinfolk.models.registry import family as family_of
+from kinfolk.objectives.pretraining import Pretraining, PretrainingTask, pretraining
 from kinfolk.tasks.task import EvalResult
 from kinfolk.text.tokenizer import Tokenizer
-from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
+from kinfolk.text.train import DEFAULT_SIZE, train_tokenizer
 from kinfolk.training.distributed import world
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
-from kinfolk.training.step import validate_hardware
 
-USUAL: dict[str, Any] = {
-    "epochs": 10.0,
-    "learning_rate": 2e-3,
-    "schedule": "cosine",
-    "warmup": 0.05,
-    "weight_decay": 0.0,
-    "max_grad_norm": 1.0,
-    "evaluations": 10,
-}
-# One token ends a text and stands before the first one, so that a text is read as training read it.
-ROLES = {**dict.fromkeys(("bos", "cls", "eos", "sep"), "</s>"), "pad": "<pad>", "unk": "<unk>"}
-HELD = 20  # without a dev file, one line in so many at the end of the corpus is held out
-EVAL_STREAMS = 16  # while training; the figure at the end is computed in one
-SIZES = [name.removeprefix("recurrent-lm-") for name in PRESETS]
+USUAL: dict[str, Any] = {"epochs": 10.0, "evaluations": 10}
+HELD_OUT = 0.05  # of the documents, the last ones, where there is no dev text
+SHORTEST = 8  # tokens of a sample
 SAMPLES, SAMPLE_TOKENS = 5, 40  # generated for the report
-METRICS_NOTE = (
-    "Perplexity of the dev text: exp of the mean negative log-likelihood of a token, the ends of lines included; each "
-    "token is scored once, given all before it. The best checkpoint was selected on the same text (read in several "
-    "streams, so those figures are a little higher): the number is slightly optimistic."
-)
-USE = """```python
-import kinfolk
-
-model = kinfolk.load("this-folder")
-print(model.generate("a text of yours"))
-print(model.perplexity(["texts", "of yours"]))
-```
-
-`kinfolk finetune --model this-folder …` starts a classifier or a tagger from it."""
-Source = str | Path | Sequence[str]
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """What there is to know before training; `str` is what is printed."""
-
-    tokens: int
-    dev_tokens: int
-    vocabulary: str
-    unknown: float  # share of dev tokens that the vocabulary does not have
-    model: str
-    parameters: int
-
-    def __str__(self) -> str:
-        return "\n".join(
-            [
-                f"tokens      {self.tokens:,} to train on, {self.dev_tokens:,} for dev",
-                f"vocabulary  {self.vocabulary}, {self.unknown:.2%} of the dev tokens unknown",
-                f"model       {self.model}, {self.parameters:,} parameters, trained from scratch",
-            ]
-        )
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """What came of it: the folder, the metrics on the dev text, and what there is to say."""
-
-    folder: Path
-    metrics: Mapping[str, float]
-    corpus: Corpus
-    notes: Sequence[str]
+FINETUNE = "`kinfolk finetune --model this-folder …` starts a classifier or a tagger from it."
+KINDS = {  # by head: what the model does, the hub's name for it, how to ask it
+    "next_token": (
+        "predicts the next token of a text",
+        "text-generation",
+        'print(model.generate("a text of yours"))\nprint(model.perplexity(["texts", "of yours"]))',
+    ),
+    "masked_lm": (
+        "predicts hidden tokens of a text",
+        "fill-mask",
+        'print(model.fill("a [MASK] of yours"))\nprint(model.next_sentence("a text of yours", "and another"))',
+    ),
+}
 
 
 def pretrain(
@@ -107,179 +53,212 @@ def pretrain(
     corpus: Source,
     output: str | Path,
     dev: Source | None = None,
-    size: str = "small",
+    size: str | None = None,
     changes: Mapping[str, Any] | None = None,
+    documents: str | None = None,
     vocabulary_size: int | None = None,
     vocabulary_kind: str | None = None,
     lowercase: bool | None = None,
     tokenizer: Tokenizer | None = None,
-    batch_size: int = 32,
-    bptt_length: int = 35,
+    init: str | Path | None = None,
+    batch_size: int | None = None,
+    max_length: int | None = None,
+    bptt_length: int | None = None,
     column: str | None = None,
     device: str = "auto",
     callbacks: Callbacks | None = None,
     **training: Any,
-) -> Pretrained:
-    """Learn a vocabulary and a recurrent language model from lines of text; keep what foresees the dev text best.
+) -> Trained:
+    """Learn a tokenizer and a model from documents; keep the checkpoint that predicts the dev text best.
 
-    `kind` is lstm, gru, rnn or gru_reset_before. `corpus` and `dev` are files of lines (or tables with a `column`), or
-    lists of texts; without `dev` the last twentieth of the lines is held out. `size` is small, medium or large,
-    `changes` are settings that differ from it, as in `{"width": 320, "tied": True}`. `vocabulary_size` is the number of
-    tokens (8,000 or as many as the corpus has; `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words), cased
-    unless `lowercase` says otherwise; a `tokenizer` that was learned before may take their place. The corpus is read in
-    `batch_size` streams, `bptt_length` tokens of each in a step, and their state is carried on. How to train is said by
-    name, as in `minutes=45, learning_rate=1e-3` (all names: TrainSettings and OptimizerSettings). The same call on the
-    same folder goes on where it stopped.
+    `kind` is bert (masked LM and next sentence), gpt2, lstm, gru, rnn or gru_reset_before (next token). `corpus` and
+    `dev` are files, or lists of texts; `documents` says what a document is in a file ("blank-lines", "lines", "whole";
+    by default blank lines where there are some, else lines), `column` where the texts of a table are. Without `dev` the
+    last twentieth of the documents is held out. `size` names a preset, `changes` are settings that differ from it, as
+    in `{"width": 320}`. A tokenizer of `vocabulary_size` tokens (8,000 or as many as the corpus has) is trained too,
+    unless one is given as `tokenizer`. `init` continues a checkpoint, with its tokenizer. `max_length` is the number
+    of tokens of a sample; recurrent models read `batch_size` streams, `bptt_length` tokens of each in a step, and carry
+    their state on. How to train is said by name, as in `minutes=45, learning_rate=1e-3` (all names: TrainSettings and
+    OptimizerSettings). The same call on the same folder resumes its run.
     """
-    here, output, place = world(), Path(output), pick_device(device)
-    check_choice("kind", kind, KINDS)
-    check_choice("size", size, SIZES)
-    callbacks = callbacks if callbacks is not None and here.is_main else Callbacks()
+    record, folder, used = pretraining(kind), Path(output), pick_device(device)
+    family = family_of(record.family)
+    sizes = [name.removeprefix(f"{record.preset}-") for name in family.presets]
     refuse_two_lengths(training)
     if "batch_tokens" in training:
-        raise InputError("batch_tokens has no meaning here: a step reads batch_size times bptt_length tokens")
-    settings = TrainSettings().but(**(USUAL | training))
-    if here.size > 1:
-        raise InputError(
-            "the state of a language model's streams is carried from step to step; start it without torchrun"
-        )
-    validate_hardware(settings.precision, settings.fsdp, place, here)
-    check_unfinished(output)
-    asked = (vocabulary_size, vocabulary_kind, lowercase)
-    if tokenizer is not None and any(option is not None for option in asked):
-        raise InputError(
-            "the tokenizer that is given is used: leave out vocabulary_size, vocabulary_kind and lowercase"
-        )
-    learned, held = _texts(corpus, dev, column)
-    words = tokenizer or _learn(learned, *asked)
-    config = _config(kind, size, words, changes or {})
-    streams = token_stream(words, learned, config.end_id), token_stream(words, held, config.end_id)
-    experiment = LanguageModelExperiment(
-        words, config, streams, ContiguousStreams(streams[0], batch_size, bptt_length), settings, output, place, kind
-    )
-    callbacks.before(experiment.summary, ())
-    results = experiment.train_seeds(1, callbacks)
-    result = results[settings.seed]
-    notes = result.notes + experiment.keep(results, settings.seed, result.notes)
-    return Pretrained(output, result.result.metrics, experiment.summary, notes)
-
-
-def _learn(texts: list[str], size: int | None, kind: str | None, lowercase: bool | None) -> Tokenizer:
-    """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size."""
-    return train_tokenizer(
-        kind or DEFAULT_KIND,
-        texts,
-        DEFAULT_SIZE if size is None else size,
-        bool(lowercase),
-        ROLES,
-        at_most=size is None,
-    )
-
-
-def _texts(corpus: Source, dev: Source | None, column: str | None) -> tuple[list[str], list[str]]:
-    if column is not None and not any(isinstance(given, str | Path) for given in (corpus, dev)):
-        raise InputError("a column is that of a table; a list of texts has none")
-    learned = _read(corpus, column)
-    if dev is not None:
-        held = _read(dev, column)
+        raise InputError("batch_tokens has no meaning here: a batch has batch_size samples of one length")
+    length = _length(record, {"max_length": max_length, "bptt_length": bptt_length})
+    settings = TrainSettings().but(**(USUAL | dict(record.settings) | training))
+    if world().size > 1 and family.config.carries_state:
+        raise InputError("a language model's state is carried from step to step; start it without torchrun")
+    callbacks = begin(folder, settings, used, callbacks)
+    wanted = {"vocabulary_size": vocabulary_size, "vocabulary_kind": vocabulary_kind, "lowercase": lowercase}
+    start = None if init is None else _start(init, record, size is not None or bool(changes), tokenizer)
+    tokenizer = tokenizer if start is None else start.tokenizer
+    if tokenizer is not None and any(value is not None for value in wanted.values()):
+        raise InputError(f"the tokenizer that is given is used: leave out {', '.join(wanted)}")
+    texts = read_documents(corpus, documents, column)
+    if dev is None:
+        sides = split_documents(texts, HELD_OUT, record.task.least_documents)
     else:
-        count = max(1, len(learned) // HELD)
-        learned, held = learned[:-count], learned[-count:]
-    if not learned or not held:
-        raise DataError("the corpus has too few lines that are not blank: bring more text, or a dev text of its own")
-    return learned, held
+        sides = texts, read_documents(dev, documents, column)
+    tokenizer = tokenizer or train_tokenizer(
+        vocabulary_kind or record.tokenizer,
+        sides[0],
+        DEFAULT_SIZE if vocabulary_size is None else vocabulary_size,
+        record.lowercase if lowercase is None else lowercase,
+        dict(record.roles),
+        at_most=vocabulary_size is None,
+    )
+    if start is None:
+        preset = family.presets[f"{record.preset}-{check_choice('size', size or record.size, sizes)}"].config
+        config = _config(preset, tokenizer, record, length, changes or {})
+    else:
+        config = start.model.config
+    if length > config.context and not config.carries_state:
+        if max_length is not None:
+            raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
+        length = config.context
+    train, held_out = (encode_corpus(tokenizer, side, record.task.by_sentence) for side in sides)
+    task = record.task(train, held_out, tokenizer, config, batch_size or record.batch_size, length, settings.seed)
+    return PretrainingExperiment(kind, record, task, settings, folder, used, start).run(callbacks)
 
 
-def _read(source: Source, column: str | None) -> list[str]:
-    texts = read_texts(source, column) if isinstance(source, str | Path) else check_texts(source)
-    return [text for text in texts if text.strip()]
+def _length(record: Pretraining, given: Mapping[str, int | None]) -> int:
+    """Tokens of a sample, under the one name that means something for this kind."""
+    for name, value in given.items():
+        if value is not None and name != record.length_name:
+            raise InputError(f"{name} has no meaning here: the length of a sample is {record.length_name}")
+    value = given[record.length_name]
+    least = 1 if record.length_name == "bptt_length" else SHORTEST
+    return record.length if value is None else check_int(record.length_name, value, least)
 
 
-def _config(kind: str, size: str, words: Tokenizer, changes: Mapping[str, Any]) -> RecurrentLmConfig:
-    preset = PRESETS[f"recurrent-lm-{size}"].config
-    if words.eos_id is None or words.bos_id != words.eos_id:
-        raise InputError("the tokenizer must have one token that begins and ends a text (bos and eos)")
-    own: dict[str, Any] = {"kind": kind, "vocabulary_size": words.vocabulary_size, "end_id": words.eos_id}
-    own["pad_id"] = words.eos_id if words.pad_id is None else words.pad_id
-    for name in changes:
-        if name in own:
-            raise InputError(f'changes: "{name}" follows from the vocabulary or the kind')
-    return RecurrentLmConfig.make(**(dataclasses.asdict(preset) | own | dict(changes)))
+def _start(init: str | Path, record: Pretraining, changed: bool, tokenizer: Tokenizer | None) -> Encoder:
+    """The checkpoint to continue."""
+    start = load_encoder(init, "cpu")
+    if start.model.family.name != record.family:
+        raise InputError(f"init: {init} is a {start.model.family.title}; a {family_of(record.family).title} is needed")
+    if changed:
+        raise InputError("init: the checkpoint has its size and settings: leave out size and changes (--set)")
+    if tokenizer is not None:
+        raise InputError("init: the checkpoint has its tokenizer: leave out the other one")
+    return start
 
 
-class LanguageModelExperiment(Experiment):
-    """A recurrent language model on a stream of tokens, evaluated by its perplexity."""
+def _config(preset: Any, tokenizer: Tokenizer, record: Pretraining, length: int, changes: Mapping[str, Any]) -> Any:
+    """The preset with what follows from tokenizer and length, and with what the user wants otherwise."""
+    own: dict[str, Any] = {"vocabulary_size": tokenizer.vocabulary_size, **record.changes}
+    if hasattr(preset, "end_id"):
+        if tokenizer.eos_id is None or tokenizer.bos_id != tokenizer.eos_id:
+            raise InputError("the tokenizer must have one token that begins and ends a text (bos and eos)")
+        own["end_id"] = tokenizer.eos_id
+    own["pad_id"] = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
+    if not preset.carries_state:  # positions that no sample reaches would stay as random as they began
+        own["positions"] = length
+    return make_config(preset, own, changes)
+
+
+class PretrainingExperiment(Experiment):
+    """A task on a corpus, evaluated by its own metrics."""
 
     def __init__(
         self,
-        tokenizer: Tokenizer,
-        config: RecurrentLmConfig,
-        streams: tuple[np.ndarray, np.ndarray],
-        batches: ContiguousStreams,
+        kind: str,
+        record: Pretraining,
+        task: PretrainingTask,
         settings: TrainSettings,
         folder: Path,
         device: torch.device,
-        kind: str,
+        start: Encoder | None,
     ):
-        """`streams` are the tokens to train on and those of the dev text."""
-        self.tokenizer, self.config, self.streams, self.device = tokenizer, config, streams, device
-        self.settings, self.folder, self.samples, self.plan = settings, folder, batches, batches
-        self.batches = batches
-        train, dev = streams
-        unknown = 0.0 if tokenizer.unk_id is None else float((dev == tokenizer.unk_id).mean())
+        self.record, self.task, self.settings, self.folder, self.device = record, task, settings, folder, device
+        self.start, self.samples, self.location = start, task.samples, task.location
+        self.baselines = task.baselines()
+        train, dev, tokenizer, config = task.train, task.dev, task.tokenizer, task.config
+        self.rows = [
+            ("model", f"{config.layers} layers, width {config.width:,}, {config.vocabulary_size:,} tokens"),
+        ]
+        self.identity = {
+            "task": {"kind": kind, "batch_size": task.batch_size, record.length_name: task.length},
+            "tokenizer": content_hash(tokenizer.to_json()),
+            "data": [_corpus_hash(corpus) for corpus in (train, dev)],
+            "start": None if start is None else weights_hash(start.model),
+        }
+        unknown = 0.0 if tokenizer.unk_id is None else float((dev.ids == tokenizer.unk_id).mean())
         vocabulary = f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} tokens"
-        parameters = count_parameters(FAMILY, config)
-        self.summary = Corpus(len(train) - 1, len(dev) - 1, vocabulary, unknown, kind, parameters)
+        model, initialized = self.init_model(settings.seed)
+        self.initialized = [] if start is None else initialized
+        parameters = sum(weight.numel() for weight in model.parameters())
+        origin = "trained from scratch" if start is None else f"continued from {start.name}"
+        self.summary = Summary(
+            [
+                ("documents", f"{len(train.documents) - 1:,}"),
+                ("tokens", f"{len(train.ids):,} to train on, {len(dev.ids):,} for dev"),
+                ("vocabulary", f"{vocabulary}, {unknown:.2%} of the dev tokens unknown"),
+                ("model", f"{kind}, {parameters:,} parameters, {origin}"),
+            ]
+        )
 
     def init_model(self, seed: int) -> tuple[Model, list[str]]:
-        model = init_model(FAMILY, self.config, seed).to(self.device)
-        return model, [name for name, _ in model.named_parameters()]
+        if self.start is None:
+            model = init_model(family_of(self.record.family), self.task.config, seed, self.record.heads)
+            return model.to(self.device), [name for name, _ in model.named_parameters()]
+        model, initialized = _with_heads(self.start.model, self.record.heads, seed)
+        return model.to(self.device), initialized
 
-    def objective(self, model: Model) -> Objective:
-        return NextToken()
+    def objective(self, model: Model) -> Any:
+        return self.task.objective
 
     def evaluate(self, model: Model) -> tuple[float, dict[str, float]]:
-        """The lower the perplexity the better; in several streams, which is faster."""
-        dev = self.streams[1]
-        value = perplexity(model, dev, batch_size=max(1, min(EVAL_STREAMS, len(dev) // 2)))
-        return -value, {"perplexity": value}
+        metrics = self.task.evaluate(model)
+        return -next(iter(metrics.values())), metrics
 
     def finish(self, model: Model, log: Sequence[dict[str, Any]]) -> tuple[EvalResult, None]:
-        return EvalResult({"perplexity": perplexity(model, self.streams[1])}), None
+        return EvalResult(self.task.evaluate(model, thorough=True)), None
 
-    def location(self, example: int) -> str:
-        return f"token {example:,} of the corpus"
+    def text_model(self, model: Model, task: Any = None) -> Encoder:
+        saved = LanguageModel if "next_token" in model.heads else Encoder
+        return saved(model, self.task.tokenizer)
 
-    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
-        batches = {"batch_size": self.batches.batch_size, "bptt_length": self.batches.bptt_length}
+    def reported_settings(self) -> dict[str, str]:
+        settings = {name: value for name, value in super().reported_settings().items() if name != "batch size"}
+        return settings | {"batch": f"{self.task.batch_size:,} samples of {self.task.length:,} tokens"}
+
+    def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
+        model, head, baselines = self.text_model(results[best].model), next(iter(self.record.heads)), self.baselines
+        metrics = [(name, value, baselines.get(name, "")) for name, value in results[best].result.metrics.items()]
+        texts = model.generate([""] * SAMPLES, SAMPLE_TOKENS, slide=True) if isinstance(model, LanguageModel) else []
+        note = f"{self.task.note} The best checkpoint was selected on the same text: slightly optimistic."
+        effect, pipeline, verb = KINDS[head]
+        knows = "It knows only its corpus." if self.start is None else "It continued a checkpoint, which knew more."
         return {
-            "task": {"kind": "next_token", **batches},
-            "settings": settings.described(),
-            "config": dataclasses.asdict(model.config),
-            "tokenizer": content_hash(self.tokenizer.to_json()),
-            "data": [hashlib.sha256(stream.tobytes()).hexdigest() for stream in self.streams],
+            "header": HEADER.format(pipeline),
+            "description": f"This {model.model.family.title} {effect}. It was trained with kinfolk.",
+            "use": USE.format(verb, FINETUNE),
+            "metrics": f"{table(('on the dev text', 'value', 'without a model'), metrics)}\n\n{note}",
+            "limits": [f"{knows} The licence is not stated here: it depends on the data."],
+            "details": {"Samples": "\n".join(f"- {escaped(text, 1000)}" for text in texts)} if texts else {},
         }
 
-    def text_model(self, result: SeedResult) -> LanguageModel:
-        return LanguageModel(result.model, self.tokenizer)
 
-    def report(self, results: dict[int, SeedResult], best: int) -> Report:
-        result, config, batches = results[best], self.config, self.batches
-        language_model = self.text_model(result)
-        settings = {name: value for name, value in format_settings(self.settings).items() if name != "batch size"}
-        settings |= {"batch": f"{batches.batch_size:,} streams, {batches.bptt_length:,} tokens of each"}
-        shape = f"{config.layers} layers, width {config.width:,}, {config.vocabulary_size:,} tokens"
-        rows = run_rows({best: result.log}, best, result.seconds, settings, language_model.device)
-        samples = language_model.generate([""] * SAMPLES, SAMPLE_TOKENS)
-        return Report(
-            name=self.folder.resolve().name,
-            header="library_name: kinfolk\npipeline_tag: text-generation\ntags:\n- kinfolk\n",
-            description=f"This {FAMILY.title} predicts the next token of a text. It was trained with kinfolk.",
-            use=USE,
-            metrics=f"{table(('on the dev text', 'value'), list(result.result.metrics.items()))}\n\n{METRICS_NOTE}",
-            training=training_table([("model", shape), *rows]),
-            data=str(self.summary),
-            limits=["It knows only its corpus. The licence is not stated here: it depends on the data."],
-            logs={best: result.log},
-            details={"Samples": "\n".join(f"- {escaped(text, 1000)}" for text in samples)},
-        )
+def _with_heads(start: Model, heads: Mapping[str, int], seed: int) -> tuple[Model, list[str]]:
+    """A copy of a checkpoint's body under these heads, its own where it has them; the names of what is new."""
+    model = copy.deepcopy(start)
+    missing = {name: labels for name, labels in heads.items() if name not in model.heads}
+    fresh = init_model(model.family, model.config, seed, heads)
+    pooler = [name for name in fresh.body.state_dict() if name.startswith("pooler.")]
+    if model.body.pooler is None and pooler:
+        model.body.pooler = fresh.body.pooler
+    else:
+        pooler = []
+    kept = {name: model.heads[name] if name in model.heads else fresh.heads[name] for name in heads}
+    initialized = [f"heads.{name}.{part}" for name in missing for part in fresh.heads[name].state_dict()]
+    return model.with_heads(kept), initialized + [f"body.{name}" for name in pooler]
+
+
+def _corpus_hash(corpus: EncodedCorpus) -> str:
+    digest = hashlib.sha256()
+    for array in (corpus.ids, corpus.sentences, corpus.documents):
+        digest.update(array.tobytes())
+    return digest.hexdigest()

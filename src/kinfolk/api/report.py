@@ -5,8 +5,8 @@
     confusion.png   the confusion matrix, where there are classes and not too many of them
     mistakes.jsonl  the most confident errors on the dev set; of numbers the farthest
 
-The report may quote the user's texts and locations, so it stays in the run's folder. The card, README.md of the model's
-folder with the header that the Hugging Face hub reads, goes where the model goes: it quotes neither.
+The report may quote the user's texts and locations, so it stays in the run's folder. The card, the model's README.md
+with the header that the Hugging Face hub reads, quotes neither. In both, texts of users are escaped.
 """
 
 from __future__ import annotations
@@ -15,23 +15,34 @@ import dataclasses
 import datetime
 import json
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import torch
 
 from kinfolk import __version__
-from kinfolk.api.markdown import escaped, indented, page, table
 from kinfolk.errors import KinfolkError
 from kinfolk.files import write_bytes
 from kinfolk.tasks.task import Mistake
 from kinfolk.training.runs import Entries, best_entry
 from kinfolk.training.settings import TrainSettings
 
-MAX_SETTING = 400  # characters of a cell
+MAX_CELL, MAX_SETTING = 80, 400  # characters
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>|~$&#@])")
 Rows = list[tuple[str, object]]  # of a table: a name and its value
+HEADER = "library_name: kinfolk\npipeline_tag: {}\ntags:\n- kinfolk\n"  # of a card
+USE = """```python
+import kinfolk
+
+model = kinfolk.load("this-folder")
+{}
+```
+
+{}"""
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,8 @@ def write_report(folder: Path, report: Report, notes: Sequence[str] = ()) -> lis
         "Data": indented(report.data),
         "Labels": report.labels,
     }
-    write_bytes(folder / "report.md", page(f"Report on {escaped(report.name)}", sections).encode("utf-8", "replace"))
+    page = f"# Report on {escaped(report.name)}\n\n{_sections(sections)}"
+    write_bytes(folder / "report.md", page.encode("utf-8", "replace"))
     return missing
 
 
@@ -81,14 +93,11 @@ def _draw(folder: Path, report: Report) -> tuple[list[str], list[str]]:
     except KinfolkError as error:  # hours of training must not end in a fault about pictures
         return [], [f"no pictures were drawn: {error}"]
     loss_curve({f"seed {seed}": entries for seed, entries in report.logs.items()}, folder / "loss.png")
-    pictures = ["loss.png"]
-    if report.matrix is not None and confusion_picture(*report.matrix, folder / "confusion.png"):
-        pictures.append("confusion.png")
-    return pictures, []
+    drawn = report.matrix is not None and confusion_picture(*report.matrix, folder / "confusion.png")
+    return ["loss.png", "confusion.png"] if drawn else ["loss.png"], []
 
 
 def model_card(report: Report) -> str:
-    """README.md of the model's folder."""
     sections = {
         "Use": report.use,
         "Metrics": report.metrics,
@@ -97,32 +106,46 @@ def model_card(report: Report) -> str:
         "Labels": report.labels,
         "Limits": "\n".join(f"- {limit}" for limit in report.limits),
     }
-    card = page(escaped(report.name), {"": report.description} | sections).replace("## \n\n", "", 1)
-    return f"---\n{report.header}---\n\n{card}"
+    return f"---\n{report.header}---\n\n# {escaped(report.name)}\n\n{report.description}\n\n{_sections(sections)}"
 
 
-def run_rows(
-    logs: Mapping[int, Entries], best: int, seconds: float | None, settings: Mapping[str, str], device: torch.device
-) -> Rows:
-    """Rows of the training table: steps, minutes, seeds, the checkpoint that was kept, settings, machine."""
+def _sections(sections: Mapping[str, str]) -> str:
+    return "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items() if text) + "\n"
+
+
+def run_table(
+    rows: Rows, logs: Mapping[int, Entries], best: int, seconds: float | None, settings: Mapping[str, str], device: Any
+) -> str:
+    """The table of a training: these rows, then steps, minutes, seeds, the checkpoint that was kept, settings and
+    machine, without a name by which that is known to others."""
     steps = sum(entries[-1]["step"] for entries in logs.values() if entries)
     kept, several = best_entry(logs[best]), len(logs) > 1
     took = "" if seconds is None else f", {seconds / 60:.1f} minutes"
-    seed = f"seed {best}, " if several else ""
-    return [
-        ("steps", f"{steps:,}{took}" + (" in all" if several else "")),
+    machine = f"{device.type} ({platform.machine()}), threads: {torch.get_num_threads()}"
+    rows = [
+        *rows,
+        ("steps", f"{steps:,}{took}" + " in all" * several),
         ("seeds" if several else "seed", ", ".join(map(str, sorted(logs)))),
-        *([("kept", f"{seed}step {kept['step']:,}")] if kept else []),
+        *([("kept", f"seed {best}, " * several + f"step {kept['step']:,}")] if kept else []),
         *settings.items(),
-        ("machine", _machine(device)),
+        ("machine", torch.cuda.get_device_name(device) if device.type == "cuda" else machine),
         ("versions", f"kinfolk {__version__}, torch {torch.__version__}, Python {platform.python_version()}"),
         ("date", datetime.datetime.now(datetime.UTC).date().isoformat()),
     ]
-
-
-def training_table(rows: Rows) -> str:
-    """The training table of a report."""
     return table(("", ""), rows, MAX_SETTING)
+
+
+def data_rows(what: str, train: int, dev: int, names: tuple[str, str]) -> Rows:
+    """How many examples were trained on and evaluated, and of which files."""
+    dev_data = f"{dev:,} {what} ({names[1]})" if dev else "none"
+    return [("training data", f"{train:,} {what} ({names[0]})"), ("dev data", dev_data)]
+
+
+def over_seeds(by_seed: Mapping[int, Mapping[str, float]]) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation over the seeds, by metric."""
+    names = next(iter(by_seed.values()), {})
+    columns = {name: [metrics[name] for metrics in by_seed.values()] for name in names}
+    return {name: (mean(values), stdev(values) if len(values) > 1 else 0.0) for name, values in columns.items()}
 
 
 def format_settings(settings: TrainSettings) -> dict[str, str]:
@@ -130,13 +153,36 @@ def format_settings(settings: TrainSettings) -> dict[str, str]:
     values: dict[str, Any] = dataclasses.asdict(settings)
     values |= values.pop("optimizer")
     hidden = ["seed", "steps", *(["epochs"] if settings.minutes is not None or settings.steps is not None else [])]
-    shown = {name: value for name, value in values.items() if name not in hidden and value not in (None, 0, False)}
-    texts = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in shown.items()}
-    return {name.replace("_", " "): text for name, text in texts.items()}
+    return {
+        name.replace("_", " "): f"{value:g}" if isinstance(value, float) else str(value)
+        for name, value in values.items()
+        if name not in hidden and value not in (None, 0, False)
+    }
 
 
-def _machine(device: torch.device) -> str:
-    """What it ran on; no name by which the machine is known to others."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{device.type} ({platform.machine()}), threads: {torch.get_num_threads()}"
+def plain(text: str, limit: int = MAX_CELL) -> str:
+    """One line of at most `limit` characters, without unprintable ones."""
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in " ".join(text.split()))
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def escaped(text: str, limit: int = MAX_CELL) -> str:
+    """As `plain`, with Markdown's special characters escaped."""
+    return SPECIAL.sub(r"\\\1", plain(text, limit))
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], limit: int = MAX_CELL) -> str:
+    """A table; texts are escaped and cut, fractions have four digits, whole numbers thousands apart."""
+
+    def cell(value: object) -> str:
+        if isinstance(value, float):
+            return f"{value:.4f}"
+        return f"{value:,}" if isinstance(value, int) else escaped(str(value), limit)
+
+    first, *others = [[cell(value) for value in row] for row in (header, *rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (first, ["---"] * len(first), *others))
+
+
+def indented(text: str) -> str:
+    lines = (re.sub(r"[^\S ]", " ", line) for line in text.splitlines())
+    return "\n".join(f"    {line}" for line in lines).encode("utf-8", "replace").decode()

@@ -23,10 +23,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kinfolk import __version__
-from kinfolk.api.embed import EmbedSettings, Report, write_vectors
-from kinfolk.api.loaded import Encoder
-from kinfolk.data.formats import TEXT_COLUMN, json_line
-from kinfolk.data.npy import NpyWriter, open_npy, zero_rows
+from kinfolk.api.embed import EmbedSettings, Report, embed_settings, embed_texts, embed_width, write_vectors
+from kinfolk.checkpoints.folder import TextModel
+from kinfolk.data.formats import TEXT_COLUMN
+from kinfolk.data.writers import NpyWriter, json_line, open_npy, zero_rows
 from kinfolk.errors import FolderError, InputError, check_collection, check_int
 from kinfolk.files import (
     atomic_folder,
@@ -58,7 +58,7 @@ class Hit:
 
 
 def build_index(
-    encoder: Encoder,
+    encoder: TextModel,
     rows: Iterable[Row],
     folder: str | Path,
     column: str = TEXT_COLUMN,
@@ -67,7 +67,7 @@ def build_index(
     """Write an index of `rows`: texts, or mappings whose `column` is the text."""
     check_collection(rows, "a collection of texts or rows")
     blank: list[int] = []
-    settings = encoder.embed_settings(normalize=True)
+    settings = embed_settings(encoder, normalize=True)
     with atomic_folder(Path(folder)) as temporary:
         with (
             atomic_write(temporary / "vectors.npy") as vectors,
@@ -79,15 +79,9 @@ def build_index(
         if not count:
             raise InputError(f"{folder}: there are no rows to build an index of")
         zero_rows(temporary / "vectors.npy", blank)
-        content = {
-            "format": FORMAT,
-            "kinfolk": __version__,
-            "count": count,
-            "width": encoder.embed_width(settings),
-            "model": {"name": encoder.name, "sha256": identity(encoder)},
-            "settings": _plain(settings),
-        }
-        write_json(temporary / "index.json", content)
+        content = {"format": FORMAT, "kinfolk": __version__, "count": count, "width": embed_width(encoder, settings)}
+        model = {"name": encoder.name, "sha256": identity(encoder)}
+        write_json(temporary / "index.json", content | {"model": model, "settings": _plain(settings)})
     return Index.open(folder)
 
 
@@ -108,11 +102,11 @@ def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWrite
     starts.finish()
 
 
-def identity(encoder: Encoder) -> str:
-    """Hash of weights and tokenizer, which identifies a model whatever its folder is called.
+_IDENTITIES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()  # hashing weights takes longer than a search
 
-    It is computed once per loaded model: hashing the weights takes longer than a search.
-    """
+
+def identity(encoder: TextModel) -> str:
+    """Hash of weights and tokenizer, which identifies a model whatever its folder is called."""
     if encoder.model not in _IDENTITIES:
         tokenizer = hashlib.sha256(encoder.tokenizer.to_json().encode("utf-8", "surrogatepass")).hexdigest()
         weights = weights_hash(encoder.model.body)
@@ -120,19 +114,10 @@ def identity(encoder: Encoder) -> str:
     return _IDENTITIES[encoder.model]
 
 
-_IDENTITIES: WeakKeyDictionary[Model, str] = WeakKeyDictionary()
-
-
 def _plain(settings: EmbedSettings) -> dict[str, Any]:
     """Settings after a round trip through JSON."""
     content: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
     return content
-
-
-# Settings that an index of an earlier version may lack.
-_DEFAULTS = {
-    item.name: item.default for item in dataclasses.fields(EmbedSettings) if item.default is not dataclasses.MISSING
-}
 
 
 @dataclass(frozen=True)
@@ -162,40 +147,29 @@ class Index:
         starts = open_npy(inside(Path(folder), "starts.npy"), (count + 1,), "<i8")
         rows = require_file(inside(Path(folder), "rows.jsonl"))
         if rows.stat().st_size != int(starts[-1]):
-            raise FolderError(
-                f"{rows}: {rows.stat().st_size:,} bytes, the index says {int(starts[-1]):,}; rebuild the index"
-            )
-        name, digest = str(model.get("name")), str(model.get("sha256"))
-        settings = content.get("settings")
-        return cls(Path(folder), vectors, starts, name, digest, settings if isinstance(settings, dict) else {})
+            raise FolderError(f"{rows}: its size is not the {int(starts[-1]):,} bytes of the index; rebuild the index")
+        settings = _object(content.get("settings"))
+        return cls(Path(folder), vectors, starts, str(model.get("name")), str(model.get("sha256")), settings)
 
     def __len__(self) -> int:
         return len(self.vectors)
 
-    def search(self, encoder: Encoder, query: str, top: int = 5) -> list[Hit]:
+    def search(self, encoder: TextModel, query: str, top: int = 5) -> list[Hit]:
         """The `top` rows nearest to the query, best first; equal scores in the order of the rows."""
         check_int("top", top)
         if not query.strip():
             raise InputError("the query is empty: give a text")
-        settings = encoder.embed_settings(normalize=True)
-        self._check_model(encoder, settings)
-        (vectors,) = encoder.embed_stream([query], settings)
-        assert isinstance(vectors, np.ndarray)
-        rows, scores = self._nearest(vectors[0], top)
+        settings = embed_settings(encoder, normalize=True)
+        if identity(encoder) != self.model_sha256:
+            both = f'with the model "{self.model_name}" ({self.model_sha256[:12]}), not with "{encoder.name}"'
+            raise InputError(f"{self.folder} was built {both}; use that model or rebuild it")
+        earlier = {item.name: item.default for item in dataclasses.fields(EmbedSettings)}  # may lack newer settings
+        if _plain(settings) != earlier | self.settings:
+            raise InputError(f"{self.folder} was built with other settings of this model; rebuild the index")
+        rows, scores = self._nearest(embed_texts(encoder, query, normalize=True), top)
         return [Hit(float(score), int(row), *self._read(int(row))) for row, score in zip(rows, scores, strict=True)]
 
-    def _check_model(self, encoder: Encoder, settings: EmbedSettings) -> None:
-        digest = identity(encoder)
-        if digest != self.model_sha256:
-            raise InputError(
-                f'{self.folder} was built with the model "{self.model_name}" ({self.model_sha256[:12]}), not with '
-                f'"{encoder.name}" ({digest[:12]}): their vectors cannot be compared; use that model or rebuild it'
-            )
-        if _plain(settings) != _DEFAULTS | self.settings:
-            raise InputError(f"{self.folder} was built with other settings of this model; rebuild the index")
-
     def _nearest(self, query: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices and scores of the best rows."""
         rows, scores = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32)
         block = max(1, BLOCK_BYTES // (4 * self.vectors.shape[1]))
         for start in range(0, len(self), block):
@@ -213,9 +187,7 @@ class Index:
         return rows, scores.clip(-1.0, 1.0)
 
     def _read(self, row: int) -> tuple[str, dict[str, Any]]:
-        """Text and other columns of a row."""
-        start, end = int(self.starts[row]), int(self.starts[row + 1])
-        path = self.folder / "rows.jsonl"
+        start, end, path = int(self.starts[row]), int(self.starts[row + 1]), self.folder / "rows.jsonl"
         location = f"{path}, row {row}"
         if not 0 <= start < end <= int(self.starts[-1]):
             raise FolderError(f"{location}: starts.npy points outside the file; rebuild the index")
@@ -225,5 +197,8 @@ class Index:
         content = parse_json(line.decode("utf-8", "replace"), location)
         if not isinstance(content, dict) or not isinstance(content.get("text"), str):
             raise FolderError(f"{location}: no text there; rebuild the index")
-        columns = content.get("columns")
-        return content["text"], columns if isinstance(columns, dict) else {}
+        return content["text"], _object(content.get("columns"))
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

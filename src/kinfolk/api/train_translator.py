@@ -1,43 +1,34 @@
 """Training a model that turns a text into a text: pairs in; a vocabulary, a model and its measure out.
 
-Nothing in it is about languages: dates and the same dates in another form are pairs as well. In the output folder:
-
-    run.json, log.jsonl, step-N   the run; the same call goes on with it after a crash
-    model/                        the best model with its vocabulary, as a folder that `kinfolk.load` opens
-    report.md, loss.png           how good it is, how it came about, what it writes
+Nothing in it is about languages: dates and the same dates in another form are pairs as well. experiment.py says what is
+written.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from kinfolk.api.decoder_start import DecoderStart
-from kinfolk.api.experiment import Callbacks, check_unfinished
-from kinfolk.api.pairs import PairSurvey, pair_samples, survey_pairs
-from kinfolk.api.translation import TranslationExperiment, TranslationResult
-from kinfolk.checkpoints.text_model import pick_device
-from kinfolk.data.examples import ReadResult
-from kinfolk.data.pairs import Pair, hold_out, read_pairs, read_parallel, to_pairs
+from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, make_config, without_dev
+from kinfolk.api.translation import DecoderStart, TranslationExperiment, pair_samples
+from kinfolk.checkpoints.folder import pick_device
+from kinfolk.data.examples import ReadResult, split_pairs
+from kinfolk.data.tables import Pair, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number
 from kinfolk.models.config import TranslationConfig
-from kinfolk.models.family import Family, count_parameters
 from kinfolk.models.registry import all_families
 from kinfolk.models.registry import preset as find_preset
 from kinfolk.models.seq2seq import require_shape
-from kinfolk.objectives.scheduled_sampling import SamplingSchedule
-from kinfolk.text.pairs import ROLES, PairTokenizer, train_pair_tokenizer
-from kinfolk.text.tokenizer import Tokenizer
-from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, train_tokenizer
-from kinfolk.training.distributed import world
+from kinfolk.objectives.translation import SamplingSchedule
+from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, PAIR_ROLES, train_pair_tokenizer, train_tokenizer
+from kinfolk.training.metrics import sacrebleu_metric
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
-from kinfolk.training.step import validate_hardware
 
 # Vaswani et al. 2017, section 5.3, but for the length of the run and the share of it over which the rate rises.
 USUAL: dict[str, Any] = {
@@ -54,21 +45,6 @@ USUAL: dict[str, Any] = {
     "evaluations": 10,
 }
 Source = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class TrainedTranslator:
-    """What came of it: the folder, the metrics on the dev set with sacreBLEU's signature, and what there is to say.
-
-    `bleu` is measured with the search that `translate` uses, `bleu_greedy` as while training, both on `measured` pairs.
-    """
-
-    folder: Path
-    metrics: Mapping[str, float]
-    measured: int
-    signature: str
-    survey: PairSurvey
-    notes: Sequence[str]
 
 
 def train_translator(
@@ -94,7 +70,7 @@ def train_translator(
     device: str = "auto",
     callbacks: Callbacks | None = None,
     **training: Any,
-) -> TrainedTranslator:
+) -> Trained:
     """Learn a vocabulary and a model from pairs, and keep the model with the best BLEU on the dev set.
 
     The pairs stand in one file (`pairs`; a .tsv is source TAB target, `columns` names two columns of another table), in
@@ -113,147 +89,96 @@ def train_translator(
     How to train is named, as in `minutes=45, learning_rate=5e-4` (all names: TrainSettings and OptimizerSettings).
     The same call on the same folder goes on where it stopped.
     """
-    from kinfolk.training import bleu  # noqa: F401 (an extra: better missed now than after hours)
-
-    here, output, place = world(), Path(output), pick_device(device)
-    callbacks = callbacks if callbacks is not None and here.is_main else Callbacks()
+    sacrebleu_metric()  # an extra: better missed now than after hours
     refuse_two_lengths(training)
-    settings = TrainSettings().but(**(USUAL | training))
-    validate_hardware(settings.precision, settings.fsdp, place, here)
+    settings, output, used = TrainSettings().but(**(USUAL | training)), Path(output), pick_device(device)
     sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_mode)
     check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
-    check_unfinished(output)
-    family, preset = _preset(kind, size)
-    if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
-        raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
-    start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
-    _check_words(tokenizer, start, (vocabulary_size, vocabulary_kind, joint))
-    train = _training_source(pairs, source, target)
-    learned, held, bad = _gather(train, dev, columns, max_bad_rows, settings.seed)
-    target_words = None if start is None else start.words
-    words = tokenizer or _learn(learned, vocabulary_size, vocabulary_kind, joint, target_words)
-    config = _config(preset, words, ({} if start is None else start.shape) | dict(changes or {}))
-    if start is not None:
-        require_shape(start.model.config, config)
-    dataset, judged = (pair_samples(side, words, config.context) for side in (learned, held))
-    weights = count_parameters(family, config), 0 if start is None else start.weights
-    found = survey_pairs(dataset, judged, words, family.title, weights)
-    if held and not judged.items:
-        raise InputError(
-            f"none of the {len(held):,} dev pairs can be judged: they are longer than the model's {config.context:,} "
-            "tokens or have nothing to read; bring others, or in Python dev=[] to hold nothing out"
-        )
-    if not held:  # nothing to choose by: the run goes to its end, and its last weights are kept
-        settings = dataclasses.replace(settings, evaluations=1, evaluate_every=None, patience=None)
-    names = (_name(train), "held out of the training pairs" if dev is None else _name(dev))
-    experiment = TranslationExperiment(
-        family, config, words, dataset, judged, settings, output, found, names, label_smoothing, sampling, start, place
-    )
-    callbacks.before(found, ())
-    results = experiment.train_seeds(1, callbacks)
-    seed = results[settings.seed]
-    assert isinstance(seed.result, TranslationResult)
-    notes = [f"{bad} bad rows were left out"] * bool(bad) + [*found.notes, *seed.notes]
-    notes += experiment.keep(results, settings.seed, notes)
-    result = seed.result
-    return TrainedTranslator(output, result.metrics, len(result.samples), result.signature, found, notes)
-
-
-def _preset(kind: str, size: str) -> tuple[Family, TranslationConfig]:
-    """The family and the settings that a preset called kind-size has."""
+    callbacks = begin(output, settings, used, callbacks)
     names = [name.rsplit("-", 1) for relative in all_families() if relative.is_conditional for name in relative.presets]
     check_choice("kind", kind, dict.fromkeys(known for known, _ in names))
     check_choice("size", size, [other for known, other in names if known == kind])
-    family, found = find_preset(f"{kind}-{size}", conditional=True)
-    return family, found.config
-
-
-def _training_source(pairs: Source | None, source: str | Path | None, target: str | Path | None) -> Source:
+    family, published = find_preset(f"{kind}-{size}", conditional=True)
+    preset: Any = published.config
+    if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
+        raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
+    start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
+    _check_vocabulary(tokenizer, start, (vocabulary_size, vocabulary_kind, joint))
     if (pairs is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give the training pairs as one file (pairs), or as two (source and target)")
-    if pairs is not None:
-        return pairs
-    assert source is not None
-    assert target is not None
-    return source, target
-
-
-def _gather(
-    train: Source, dev: Source | None, columns: Sequence[str] | None, max_bad_rows: int, seed: int
-) -> tuple[list[Pair], list[Pair], int]:
-    """Pairs to train on, pairs that are held out, and how many rows were bad."""
-    if columns is not None and not any(isinstance(given, str | Path) for given in (train, dev)):
+    train: Any = (source, target) if pairs is None else pairs
+    if columns is not None and not any(isinstance(side, str | Path) for side in (train, dev)):
         raise InputError("columns are those of a table of pairs; files of lines and lists have none")
-    learned = _read(train, columns, max_bad_rows)
-    if dev is None:
-        return *hold_out(learned.examples, seed=seed), learned.bad
-    held = _read(dev, columns, max_bad_rows)
-    return learned.examples, held.examples, learned.bad + held.bad
+    split, held_out = partial(split_pairs, seed=settings.seed), "held out of the training pairs"
+    sides = Sides.read(train, dev, lambda side: _read(side, columns, max_bad_rows), split, held_out)
+    if tokenizer is None:
+        tokenizer = _train_tokenizer(sides.train, vocabulary_size, vocabulary_kind, joint, start)
+    config = _config(preset, tokenizer, ({} if start is None else start.shape) | dict(changes or {}))
+    if start is not None:
+        require_shape(start.model.config, config)
+    experiment = TranslationExperiment(
+        family,
+        config,
+        tokenizer,
+        pair_samples(sides.train, tokenizer, config.context),
+        pair_samples(sides.dev, tokenizer, config.context),
+        settings if sides.dev else without_dev(settings),
+        output,
+        sides.names,
+        label_smoothing,
+        sampling,
+        start,
+        device=used,
+    )
+    return experiment.run(callbacks, [*sides.notes, *experiment.notes])
 
 
-def _read(given: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:
-    if isinstance(given, str | Path):
-        return read_pairs(given, columns, max_bad_rows)
-    if isinstance(given, tuple) and len(given) == 2 and all(isinstance(side, str | Path) for side in given):
-        return read_parallel(given[0], given[1], max_bad_rows)  # type: ignore[arg-type]
-    return ReadResult(to_pairs(given), 0)
+def _read(source: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:
+    if isinstance(source, str | Path):
+        return read_pairs(source, columns, max_bad_rows)
+    if isinstance(source, tuple) and len(source) == 2 and all(isinstance(side, str | Path) for side in source):
+        return read_parallel(source[0], source[1], max_bad_rows)  # type: ignore[arg-type]
+    return ReadResult(to_pairs(source), 0)
 
 
-def _name(given: Source) -> str:
-    """What a card calls the data: files without their folders."""
-    if isinstance(given, str | Path):
-        return Path(given).name
-    paths = isinstance(given, tuple) and all(isinstance(side, str | Path) for side in given)
-    return " and ".join(Path(str(side)).name for side in given) if paths else "a list"
-
-
-def _check_words(
-    tokenizer: PairTokenizer | None, start: DecoderStart | None, asked: tuple[int | None, str | None, bool | None]
+def _check_vocabulary(
+    tokenizer: PairTokenizer | None, start: DecoderStart | None, options: tuple[int | None, str | None, bool | None]
 ) -> None:
-    """Refuse what has no meaning beside a vocabulary that is there already."""
-    given = tokenizer is not None
-    if start is not None and (start.words is None) != given:
-        told = "give the tokenizer of the language model too, or its folder instead"
-        raise InputError(f"init_decoder: {'its folder has a tokenizer: leave out the other one' if given else told}")
-    if given and any(option is not None for option in asked):
-        raise InputError(
-            "the vocabulary that is given is used: leave out vocabulary_size, vocabulary_kind and joint (--separate)"
-        )
-    if start is not None and asked[2]:
-        raise InputError(
-            "init_decoder: the target has the language model's vocabulary, none is shared: leave joint out"
-        )
+    of_start, reason = None if start is None else start.tokenizer, None
+    if start is not None and tokenizer is None and of_start is None:
+        reason = "init_decoder: give the tokenizer of the language model too, or its folder instead"
+    elif tokenizer is not None and of_start is not None:
+        reason = "init_decoder: its folder has a tokenizer: leave out the other one"
+    elif tokenizer is not None and any(option is not None for option in options):
+        reason = "the vocabulary that is given is used: leave out vocabulary_size, vocabulary_kind, joint (--separate)"
+    elif start is not None and options[2]:
+        reason = "init_decoder: the target has the language model's vocabulary, none is shared: leave joint out"
+    if reason is not None:
+        raise InputError(reason)
 
 
-def _learn(
-    learned: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None, target: Tokenizer | None
+def _train_tokenizer(
+    pairs: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None, start: DecoderStart | None
 ) -> PairTokenizer:
-    """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size.
-
-    `target` is there already.
-    """
-    sources, targets = [pair.source for pair in learned], [pair.target for pair in learned]
+    """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size."""
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     kind, wanted, at_most = kind or DEFAULT_KIND, DEFAULT_SIZE if size is None else size, size is None
-    if target is not None:
-        return PairTokenizer(train_tokenizer(kind, sources, wanted, False, ROLES, at_most), target)
+    if start is not None and start.tokenizer is not None:  # the target's is there already
+        return PairTokenizer(train_tokenizer(kind, sources, wanted, False, PAIR_ROLES, at_most), start.tokenizer)
     return train_pair_tokenizer(kind, sources, targets, wanted, joint is not False, at_most=at_most)
 
 
-def _config(preset: TranslationConfig, words: PairTokenizer, changes: Mapping[str, Any]) -> Any:
+def _config(preset: TranslationConfig, tokenizer: PairTokenizer, changes: Mapping[str, Any]) -> Any:
     """The preset with the sizes and ids of a tokenizer, and with what the user wants otherwise."""
     own: dict[str, Any] = {
-        "vocabulary_size": words.source_size,
-        "target_vocabulary_size": 0 if words.joint else words.target_size,
-        "pad_id": words.end_id if words.pad_id is None else words.pad_id,
-        "start_id": words.begin_id,
-        "end_id": words.end_id,
+        "vocabulary_size": tokenizer.source_size,
+        "target_vocabulary_size": 0 if tokenizer.joint else tokenizer.target_size,
+        "pad_id": tokenizer.end_id if tokenizer.pad_id is None else tokenizer.pad_id,
+        "start_id": tokenizer.begin_id,
+        "end_id": tokenizer.end_id,
+        **({} if tokenizer.joint else {"shared_tables": False}),
     }
-    if not words.joint:
-        own["shared_tables"] = False
-    for name in changes:
-        if name in own:
-            raise InputError(f'changes: "{name}" follows from the vocabulary')
-    found = type(preset).make(**(dataclasses.asdict(preset) | own | dict(changes)))
-    if changes.get("score_width") and found.score != "additive":  # type: ignore[attr-defined]
-        raise ConfigError(f"score_width is the inner width of the additive score; this score is {found.score}")  # type: ignore[attr-defined]
-    return found
+    config = make_config(preset, own, changes)
+    if changes.get("score_width") and config.score != "additive":
+        raise ConfigError(f"score_width is the inner width of the additive score; this score is {config.score}")
+    return config

@@ -1,45 +1,159 @@
 """Translate texts, a chunk at a time: memory stays the same however many there are.
 
 Within a chunk neighbours in a batch have about the same length; a batch holds as many rows (sentences x beams) as its
-budget allows. Order is kept, blank texts stay empty, and no result depends on its batch.
+budget allows. Order is kept, blank texts stay empty, and no result depends on its batch. In files, lines become lines
+(a line break inside a translation a blank), and a table keeps its columns and gets `translation` and `score`.
 
-In files, lines become lines, one for each, blank ones included; a line break inside a translation becomes a blank. A
-table keeps its columns and gets `translation` and `score`. Bad lines are raised before anything is computed, and the
-output appears when it is complete.
+How to decode is said by the model's folder, or by its family. transformers divides a text's score by its length to the
+power of length_penalty. Our own families take Vaswani et al.'s beam of 4 with GNMT's length penalty of 0.6, and search
+until nothing better can come; their config.json may give another number of beams, and a limit. Settings of transformers
+that would change a text and are not supported are kept by name, for a warning.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kinfolk.api.align import UnknownSpan, copy_unknown
-from kinfolk.api.generation_config import MAX_BEAMS, MAX_TOKENS, GenerationConfig
-from kinfolk.api.table_files import InputRows, Report, text_reader, write_stream, write_table
+from kinfolk.api.align import copy_unknown, require_attention
+from kinfolk.api.predict_file import Report, text_reader, write_stream, write_table
 from kinfolk.data.batching import chunks, token_batches
 from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, Row, read_texts
-from kinfolk.errors import InputError, check_int, shorten_list, type_name, warn
+from kinfolk.errors import ConfigError, InputError, check_choice, check_int, check_texts, shorten_list, warn
 from kinfolk.files import check_not_same_file
 from kinfolk.generation.config import Beam, DecodingConstraints, Hypothesis, Penalty, Request, Sampling
 from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam, greedy
+from kinfolk.models.config import TranslationConfig
+from kinfolk.models.family import Family
 from kinfolk.nn.packed import pack
 from kinfolk.text.tokenizer import Text
 
-if TYPE_CHECKING:
-    from kinfolk.api.loaded import Translator
-
+TRAINED = "trained_length"  # in config.json: the longest source and target that training saw, in tokens
 CHUNK_TEXTS = 512
 BATCH_TOKENS, BATCH_ROWS = 4096, 512  # at most: tokens of the sources, times beams; sentences, times beams
 MAX_SOURCE_TOKENS = 2048  # the rest of a source is cut, and counted
+RANKING, SAMPLING = ("length_penalty", "penalty", "early_stopping"), ("temperature", "top_k", "top_p", "seed")
+OPTIONS = (*RANKING, *SAMPLING, "beam", "n_best", "max_length", "copy_unknown")
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 50  # by default at most 2 n + 50 tokens for a source of n
+EARLY_STOPPING: dict[bool | str, str] = {False: "heuristic", True: "full", "never": "never"}  # theirs: ours
+MAX_BEAMS, MAX_TOKENS = 1_000, 16_384  # beyond, a search would fill the memory
+SUPPORTED = {
+    "num_beams", "max_length", "length_penalty", "early_stopping", "forced_eos_token_id", "bad_words_ids",
+    "renormalize_logits",
+}  # fmt: skip
+# Settings that make no difference to a text, or only to one that is sampled (do_sample).
+NEUTRAL = {
+    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache",
+    "_from_model_config", "temperature", "top_k", "top_p", "typical_p", "min_p", "epsilon_cutoff", "eta_cutoff",
+    "cache_implementation", "output_attentions", "output_hidden_states", "output_scores", "output_logits",
+    "return_dict_in_generate", "num_return_sequences", "max_time", "_commit_hash",
+}  # fmt: skip
+# Settings that do make one, with the value at which they do not.
+UNSUPPORTED: dict[str, Any] = {
+    "do_sample": False, "min_length": 0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
+    "num_beam_groups": 1, "remove_invalid_values": False, "guidance_scale": 1.0, "penalty_alpha": 0.0,
+    "token_healing": False, "top_h": 1.0,
+}  # fmt: skip
+IN_CONFIG = {*UNSUPPORTED, "max_new_tokens", "min_new_tokens", "suppress_tokens", "begin_suppress_tokens",
+             "forced_bos_token_id", "force_words_ids", "sequence_bias"}  # fmt: skip
+
+
+def _whole(low: int, high: int) -> tuple[Callable[[Any], bool], str]:
+    return lambda value: type(value) is int and low <= value <= high, f"an integer from {low} to {high:,}"
+
+
+def _are_bad_words(words: Any) -> bool:
+    """Sequences of several ids are not supported."""
+    return isinstance(words, list) and all(isinstance(ids, list) and [int] == list(map(type, ids)) for ids in words)
+
+
+# Of both kinds of folders and, below, of transformers' alone.
+OWN = ("num_beams", "max_length")
+DEFAULTS: dict[str, Any] = {
+    "num_beams": 4, "early_stopping": False, "renormalize_logits": False, "length_penalty": 1.0, "bad_words_ids": [],
+}  # fmt: skip
+CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "num_beams": _whole(1, MAX_BEAMS),
+    "max_length": _whole(2, MAX_TOKENS),
+    "early_stopping": (lambda value: value == "never" or isinstance(value, bool), "true, false or never"),
+    "renormalize_logits": (lambda value: isinstance(value, bool), "true or false"),
+    "length_penalty": (lambda value: type(value) in (int, float), "a number"),
+    "bad_words_ids": (_are_bad_words, "a list of lists with one id each"),
+}
+
+
+def check_at_most(maximum: int, **options: int | None) -> None:
+    """Refuse an option that is no whole number from 1 to `maximum`."""
+    for name, value in options.items():
+        if value is not None and check_int(name, value) > maximum:
+            raise InputError(f"{name}={value} must be from 1 to {maximum:,}")
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """The default way to decode with a model. `max_tokens` counts the tokens of a text, its end included."""
+
+    beams: int = 4
+    penalty: Penalty = field(default_factory=Penalty)
+    early_stopping: str = "never"
+    max_tokens: int | None = None  # None: it depends on the source
+    forced_end: bool = False
+    renormalize: bool = False
+    forbidden: tuple[int, ...] = ()
+    unsupported: tuple[str, ...] = ()  # settings of the folder
+
+    @classmethod
+    def of(
+        cls, family: Family, config: TranslationConfig, hf_config: Mapping[str, Any], generation: Mapping[str, Any]
+    ) -> GenerationConfig:
+        """From the two files; the defaults are those of transformers, but for four beams and all positions."""
+        named = {name: value for name, value in {**hf_config, **generation}.items() if value is not None}
+        settings = DEFAULTS | {"max_length": min(config.positions, MAX_TOKENS)} | named
+        own = family.generation_config is None
+        for name, (fits, what) in CHECKS.items():
+            if not (own and name not in OWN) and not fits(settings[name]):
+                raise ConfigError(f"generation config: {name}={str(settings[name])[:60]} is not {what}")
+        beams, max_tokens = settings["num_beams"], settings["max_length"] - 1  # theirs counts the start token too
+        forbidden = {config.pad_id, config.start_id} - {config.end_id}
+        if own:
+            limit = max_tokens if "max_length" in named else None
+            return cls(beams, max_tokens=limit, forbidden=tuple(sorted(forbidden)))
+        forbidden |= {word[0] for word in settings["bad_words_ids"]}
+        if not all(0 <= token < config.target_vocabulary for token in forbidden):
+            raise ConfigError("generation config: bad_words_ids has ids that are not in the vocabulary")
+        try:
+            penalty = Penalty(float(settings["length_penalty"]), "power")
+        except (InputError, OverflowError) as error:
+            raise ConfigError(f"generation config: {error}") from None
+        return cls(
+            beams,
+            penalty=penalty,
+            early_stopping=EARLY_STOPPING[settings["early_stopping"]],
+            max_tokens=max_tokens,
+            forced_end="forced_eos_token_id" in settings,
+            renormalize=settings["renormalize_logits"],
+            forbidden=tuple(sorted(forbidden)),
+            unsupported=_unsupported(hf_config, generation),
+        )
+
+
+def _unsupported(hf_config: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, ...]:
+    """As name=value. config.json says much else; of it only what is known to concern generation counts."""
+    settings = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
+    return tuple(
+        f"{name}={str(value)[:20]}"
+        for name, value in sorted(settings.items())
+        if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
+    )
 
 
 class TranslationWarning(UserWarning):
-    """Texts were longer than the model knows or not read completely, or translations are incomplete."""
+    """Texts were too long or not read completely, or translations are incomplete."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +169,9 @@ class Translation:
     finished: bool
 
 
+Chunk = list[list[Translation]]  # of each text, best first
+
+
 @dataclass(frozen=True)
 class TranslateSettings:
     """What `translate` will do. `max_length` is the maximum number of tokens of a translation, the end included."""
@@ -64,126 +181,126 @@ class TranslateSettings:
     max_length: int | None = None
     copy_unknown: bool = False
 
-    @classmethod
-    def make(
-        cls,
-        defaults: GenerationConfig,
-        beam: int | None = None,
-        length_penalty: float | None = None,
-        n_best: int = 1,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        seed: int | None = None,
-        max_length: int | None = None,
-        copy_unknown: bool = False,
-        penalty: str | None = None,
-        early_stopping: str | None = None,
-    ) -> TranslateSettings:
-        """From a user's options and the model's defaults. Any sampling option asks for sampling."""
-        for name, value, maximum in (
-            ("max_length", max_length, MAX_TOKENS),
-            ("beam", beam, MAX_BEAMS),
-            ("n_best", n_best, MAX_BEAMS),
-        ):
-            if value is not None and check_int(name, value) > maximum:
-                raise InputError(f"{name}={value} must be from 1 to {maximum:,}")
-        options = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        named: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-        sampling = Sampling(**named) if named else None
-        if sampling is not None and (beam not in (None, 1) or n_best != 1):
-            raise InputError("sampling has neither a beam nor an n-best list; sample again with another seed")
-        beams = max(defaults.beams, n_best) if beam is None else beam
-        ranking = {"length_penalty": length_penalty, "penalty": penalty, "early_stopping": early_stopping}
-        for name, option in ranking.items():
-            if option is not None and (sampling is not None or beams == 1):
-                raise InputError(f"{name} is an option of beam search, not of greedy search or sampling")
-        alpha = defaults.penalty.alpha if length_penalty is None else length_penalty
-        kind, stopping = penalty or defaults.penalty.kind, early_stopping or defaults.early_stopping
-        search = Beam(beams, n_best, Penalty(alpha, kind), stopping)
-        return cls(search, sampling, max_length or defaults.max_tokens, copy_unknown)
-
-    @property
-    def rows(self) -> int:
-        """Of a sentence in a batch."""
-        return 1 if self.sampling is not None else self.search.beams
-
 
 @dataclass
 class TranslationStats:
     """Counts over all texts so far, for the warnings at the end."""
 
-    trained_length: int  # in tokens
+    translator: Any
     texts: int = 0
-    long: int = 0  # texts that are longer than that
-    longest: int = 0
+    long: int = 0  # texts that are longer than those that training saw
+    longest: int = 0  # in tokens
     cut_tokens: int = 0
     unfinished: int = 0  # translations
     unknown_source: int = 0  # tokens
     unknown_target: int = 0  # tokens, left out
-    unsupported: tuple[str, ...] = ()  # settings of the model's folder
 
     def tell(self) -> None:
-        """Warn, once for all texts."""
+        known, unsupported = self.translator.trained_length, self.translator.decoding.unsupported
         messages = {
-            f"{self.long:,} texts are longer than the {self.trained_length:,} tokens that the model was trained on "
-            f"(the longest has {self.longest:,}), so their translations may be poor": self.long,
+            f"{self.long:,} texts are longer than the {known:,} tokens that the model was trained on (the longest has "
+            f"{self.longest:,}), so their translations may be poor": self.long,
             f"{self.cut_tokens:,} source tokens beyond {MAX_SOURCE_TOKENS:,} were cut": self.cut_tokens,
             f"{self.unfinished:,} translations did not end and were cut at their maximum length": self.unfinished,
             f"{self.unknown_source:,} source tokens are unknown to the vocabulary": self.unknown_source,
             f"{self.unknown_target:,} unknown tokens were left out of the translations; with attention, copy_unknown "
             "copies source words instead": self.unknown_target,
-            f"generation_config.json has settings that are not supported: {shorten_list(self.unsupported)}": bool(
-                self.unsupported
-            ),
+            f"generation_config.json has settings that are not supported: {shorten_list(unsupported)}": unsupported,
         }
         for message, applies in messages.items():
             if applies:
                 warn(TranslationWarning(message))
 
 
-def translate_chunks(
-    translator: Any, texts: Iterable[str], settings: TranslateSettings, stats: TranslationStats | None = None
-) -> Iterator[list[list[Translation]]]:
-    """The translations of each text, best first, for at most CHUNK_TEXTS texts at a time.
+def translate_settings(translator: Any, **options: Any) -> TranslateSettings:
+    """What `translate` will do with these arguments on this model."""
+    named = {check_choice("option", name, OPTIONS): value for name, value in options.items() if value is not None}
+    sampled = {name: named[name] for name in SAMPLING if name in named}  # any of these options asks for sampling
+    sampling = Sampling(**sampled) if sampled else None
+    beam, n_best, max_length = named.get("beam"), named.get("n_best", 1), named.get("max_length")
+    check_at_most(MAX_TOKENS, max_length=max_length)
+    check_at_most(MAX_BEAMS, beam=beam, n_best=n_best)
+    if sampled and (beam not in (None, 1) or n_best != 1):
+        raise InputError("sampling has neither a beam nor an n-best list; sample again with another seed")
+    defaults: GenerationConfig = translator.decoding
+    beams = max(defaults.beams, n_best) if beam is None else beam
+    ranked = next((name for name in RANKING if name in named), None)
+    if ranked is not None and (sampled or beams == 1):
+        raise InputError(f"{ranked} is an option of beam search, not of greedy search or sampling")
+    penalty = Penalty(named.get("length_penalty", defaults.penalty.alpha), named.get("penalty", defaults.penalty.kind))
+    search = Beam(beams, n_best, penalty, named.get("early_stopping", defaults.early_stopping))
+    copies = bool(named.get("copy_unknown", False))
+    if copies:
+        require_attention(translator.model)
+    return TranslateSettings(search, sampling, max_length or defaults.max_tokens, copies)
 
-    Warnings come at the end, unless the caller keeps the `stats`.
+
+def translate_texts(
+    translator: Any,
+    texts: str | Iterable[str],
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    n_best: int = 1,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    max_length: int | None = None,
+    copy_unknown: bool = False,
+    penalty: str | None = None,
+    early_stopping: str | None = None,
+) -> str | list[str] | list[Translation] | list[list[Translation]]:
+    """The translation of a text: a string for a string, a list for a list or generator. Blank texts stay empty.
+
+    `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` (alpha)
+    how much longer ones are favoured: a text of n tokens has its log-probability divided by ((5 + n) / 6)^alpha
+    (`penalty="gnmt"`) or n^alpha ("power"). A search ends when nothing better can come (`early_stopping`
+    "never"), when the best open text is no better as it stands ("heuristic"), or with as many texts as beams
+    ("full"). Unsaid they are 4, 0.6, gnmt and never; for Marian folders as their generation settings say, else 4,
+    1.0, power and heuristic. With `n_best` above 1 that many `Translation`s with scores are returned for each text,
+    best first. `temperature`, `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the
+    greatest number of tokens.
+    `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.
     """
-    own = stats or TranslationStats(translator.trained_length)
-    own.unsupported = translator.decoding.unsupported
-    for chunk in chunks(texts, CHUNK_TEXTS):
-        translations = _Chunk(translator, chunk, own.texts, settings, own).translations()
-        own.texts += len(chunk)
-        yield translations
-    if stats is None:
-        own.tell()
+    options = dict(locals())
+    settings = translate_settings(translator, **{name: options[name] for name in OPTIONS})
+    chunks = translate_chunks(translator, [texts] if isinstance(texts, str) else texts, settings)
+    translations = [candidates for chunk in chunks for candidates in chunk]
+    results: list[Any] = translations if n_best > 1 else [candidates[0].text for candidates in translations]
+    return results[0] if isinstance(texts, str) else results
+
+
+def translate_chunks(translator: Any, texts: Iterable[str], settings: TranslateSettings) -> Iterator[Chunk]:
+    """As `translate`, a chunk of texts at a time: memory stays the same however many there are."""
+    stats = TranslationStats(translator)
+    yield from counted_chunks(texts, settings, stats)
+    stats.tell()
+
+
+def counted_chunks(texts: Iterable[str], settings: TranslateSettings, stats: TranslationStats) -> Iterator[Chunk]:
+    """The translations of each text, best first, for at most CHUNK_TEXTS texts at a time; `stats` tells of them."""
+    yield from map(_Decoder(settings, stats).chunk, chunks(check_texts(texts), CHUNK_TEXTS))
 
 
 def generated_ids(translator: Any, text: str) -> list[int]:
     """The token ids of a text's translation by default settings, without the end; a blank text has none."""
-    stats = TranslationStats(translator.trained_length)
-    chunk = _Chunk(translator, [text], 0, translator.translate_settings(), stats)
-    return chunk.hypotheses([0], [chunk.max_tokens(0)])[0][0].ids if chunk.ids[0] else []
+    decoder = _Decoder(translate_settings(translator), TranslationStats(translator))
+    ids = decoder.encode(text)
+    return decoder.hypotheses([ids], [0])[0][0].ids if ids else []
 
 
-class _Chunk:
-    """Some texts, of which the first has index `first` in the whole job."""
+class _Decoder:
+    """The texts that follow those which `stats` has counted."""
 
-    def __init__(
-        self, translator: Any, texts: list[str], first: int, settings: TranslateSettings, stats: TranslationStats
-    ):
-        self.texts, self.first, self.settings, self.stats = texts, first, settings, stats
-        self.model, self.tokenizer, self.defaults = translator.model, translator.tokenizer, translator.decoding
-        self.ids = [self._encode(index) for index in range(len(texts))]
+    def __init__(self, settings: TranslateSettings, stats: TranslationStats):
+        self.settings, self.stats, self.translator = settings, stats, stats.translator
+        self.model, self.tokenizer = self.translator.model, self.translator.tokenizer
 
-    def _encode(self, index: int) -> list[int]:
-        text = self.texts[index]
-        if not isinstance(text, str):
-            raise InputError(f"text {self.first + index} is {type_name(text)}, expected a string")
+    def encode(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode_source(text)
         if not self.settings.copy_unknown:
             self.stats.unknown_source += ids.count(self.tokenizer.source_unknown_id)
-        if len(ids) > self.stats.trained_length:
+        if len(ids) > self.translator.trained_length:
             self.stats.long += 1
             self.stats.longest = max(self.stats.longest, len(ids))
         if len(ids) > MAX_SOURCE_TOKENS:
@@ -191,61 +308,54 @@ class _Chunk:
             ids = [*ids[: MAX_SOURCE_TOKENS - 1], ids[-1]]
         return ids
 
-    def translations(self) -> list[list[Translation]]:
-        translations = [[Translation("", 0.0, 0.0, True)] for _ in self.texts]
-        filled = [index for index, ids in enumerate(self.ids) if ids]
-        lengths = [len(self.ids[index]) for index in filled]
-        rows = self.settings.rows
+    def chunk(self, texts: list[str]) -> Chunk:
+        ids = [self.encode(text) for text in texts]
+        translations = [[Translation("", 0.0, 0.0, True)] for _ in texts]
+        filled = [index for index, row in enumerate(ids) if row]
+        lengths = [len(ids[index]) for index in filled]
+        rows = 1 if self.settings.sampling is not None else self.settings.search.beams
         for batch in token_batches(lengths, max(BATCH_TOKENS // rows, 1), max(BATCH_ROWS // rows, 1)):
             indices = [filled[position] for position in batch]
-            limits = [self.max_tokens(index) for index in indices]
-            hypotheses = self.hypotheses(indices, limits)
-            texts = iter(self._texts(indices, hypotheses))
-            for index, limit, options in zip(indices, limits, hypotheses, strict=True):
-                translations[index] = [self._translation(next(texts), option, limit) for option in options]
+            hypotheses = self.hypotheses([ids[index] for index in indices], [self.stats.texts + i for i in indices])
+            pairs = [(index, option) for index, each in zip(indices, hypotheses, strict=True) for option in each]
+            spelled = iter(self._spell([(texts[index], ids[index], option.ids) for index, option in pairs]))
+            for index, options in zip(indices, hypotheses, strict=True):
+                limit = self._limit(ids[index])
+                translations[index] = [self._translation(next(spelled), option, limit) for option in options]
                 self.stats.unfinished += not translations[index][0].finished
+        self.stats.texts += len(texts)
         return translations
 
-    def max_tokens(self, index: int) -> int:
-        """Of this text's translation."""
-        return self.settings.max_length or LENGTH_FACTOR * len(self.ids[index]) + LENGTH_MARGIN
+    def _limit(self, ids: list[int]) -> int:
+        return self.settings.max_length or LENGTH_FACTOR * len(ids) + LENGTH_MARGIN
 
-    def hypotheses(self, indices: list[int], limits: Sequence[int]) -> list[list[Hypothesis]]:
-        """What the model generates for some of the texts, best first."""
-        source = pack([self.ids[index] for index in indices], device=self.model.device)
-        config, defaults = self.model.config, self.defaults
-        rules = DecodingConstraints(config.end_id, defaults.forbidden, defaults.forced_end, defaults.renormalize)
-        request = Request(source, config.start_id, limits, rules)
+    def hypotheses(self, sources: list[list[int]], numbers: list[int]) -> list[list[Hypothesis]]:
+        """Of each source, best first; `numbers` say which random numbers it takes."""
+        config, defaults = self.model.config, self.translator.decoding
+        constraints = DecodingConstraints(config.end_id, defaults.forbidden, defaults.forced_end, defaults.renormalize)
+        batch = pack(sources, device=self.model.device)
+        request = Request(batch, config.start_id, list(map(self._limit, sources)), constraints)
         search, sampling = self.settings.search, self.settings.sampling
-        if sampling is not None:
-            return [[one] for one in sample(self.model, request, sampling, [self.first + index for index in indices])]
-        if search.beams == 1:
-            return [[one] for one in greedy(self.model, request)]
-        return beam(self.model, request, search)
+        if sampling is None and search.beams > 1:
+            return beam(self.model, request, search)
+        drawn = greedy(self.model, request) if sampling is None else sample(self.model, request, sampling, numbers)
+        return [[hypothesis] for hypothesis in drawn]
 
-    def _texts(self, indices: list[int], hypotheses: list[list[Hypothesis]]) -> list[str]:
-        """Of all options of all sentences, one after the other."""
-        flat = [(index, option.ids) for index, options in zip(indices, hypotheses, strict=True) for option in options]
-        texts, unknown = [self.tokenizer.decode(ids) for _, ids in flat], self.tokenizer.unknown_id
-        if not self.settings.copy_unknown:
-            self.stats.unknown_target += sum(ids.count(unknown) for _, ids in flat)
-            return texts
-        positions = [position for position, (_, ids) in enumerate(flat) if unknown in ids]
-        spans = [
-            UnknownSpan(self.texts[index], self.ids[index], ids) for index, ids in map(flat.__getitem__, positions)
-        ]
-        for position, text in zip(positions, copy_unknown(self.model, self.tokenizer, spans), strict=True):
-            texts[position] = text
-        return texts
+    def _spell(self, translations: list[tuple[str, list[int], list[int]]]) -> list[str]:
+        """The text of each translation: its source, as text and ids, and its own ids."""
+        if self.settings.copy_unknown:
+            return copy_unknown(self.translator, translations)
+        self.stats.unknown_target += sum(ids.count(self.tokenizer.unknown_id) for _, _, ids in translations)
+        return [self.tokenizer.decode(ids) for _, _, ids in translations]
 
     def _translation(self, text: str, option: Hypothesis, limit: int) -> Translation:
         """An end that was forced at the last position does not finish a text."""
-        forced = self.defaults.forced_end and len(option.ids) + 1 >= limit
+        forced = self.translator.decoding.forced_end and len(option.ids) + 1 >= limit
         return Translation(text, option.score, option.log_probability, option.finished and not forced)
 
 
 def translate_file(
-    translator: Translator,
+    translator: Any,
     source: str | Path,
     output: str | Path,
     settings: TranslateSettings | None = None,
@@ -257,30 +367,29 @@ def translate_file(
     `column` names the texts of a table. More than one translation of each text can be written to .jsonl only.
     """
     check_not_same_file(source, output)
-    settings = settings or translator.translate_settings()
-    suffix, several = Path(output).suffix.lower(), settings.search.n_best > 1
+    settings = settings or translate_settings(translator)
+    suffix, several, stats = Path(output).suffix.lower(), settings.search.n_best > 1, TranslationStats(translator)
     if several and suffix != ".jsonl":
         raise InputError(f"{output}: several translations of a text are written to a file that ends in .jsonl")
-    stats = TranslationStats(translator.trained_length)
 
     def lines() -> Iterator[tuple[str, int]]:
         if str(source) != STDIN:
             deque(read_texts(source, column), maxlen=0)  # raises bad lines
-        for chunk in translate_chunks(translator, read_texts(source, column), settings, stats):
+        for chunk in counted_chunks(read_texts(source, column), settings, stats):
             yield "".join(f"{one_line(options[0].text)}\n" for options in chunk), len(chunk)
 
     def predict(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:
-        for chunk in translate_chunks(translator, [str(text) for text, _ in batch], settings, stats):
+        for chunk in counted_chunks([str(text) for text, _ in batch], settings, stats):
             for options in chunk:
                 row: Row = {"translation": options[0].text, "score": round(options[0].score, 6)}
                 yield row | ({"translations": [asdict(option) for option in options]} if several else {})
 
     if suffix in TABLE_SUFFIXES:
-        count = write_table(InputRows(source, text_reader(source, column, "")), output, predict, CHUNK_TEXTS, report)
+        written = write_table(source, text_reader(source, column, ""), output, predict, CHUNK_TEXTS, report)
     else:
-        count = write_stream(output, lines(), report)
+        written = write_stream(output, lines(), report)
     stats.tell()
-    return count
+    return written.rows
 
 
 def one_line(text: str) -> str:

@@ -3,57 +3,137 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import torch
+from torch import nn
 
-from kinfolk.api.bleu import mean_loss, measure
-from kinfolk.api.decoder_start import DecoderStart
-from kinfolk.api.experiment import Experiment, SeedResult, content_hash
-from kinfolk.api.loaded import TRAINED, Translator
-from kinfolk.api.markdown import escaped, plain, table
-from kinfolk.api.pairs import PairSamples, PairSurvey
-from kinfolk.api.report import Report, format_settings, run_rows, training_table
-from kinfolk.data.pairs import Pair
+from kinfolk.api.evaluate import evaluate_bleu, mean_loss
+from kinfolk.api.experiment import Experiment, SeedResult, Summary, content_hash
+from kinfolk.api.find import open_encoder
+from kinfolk.api.loaded import Translator
+from kinfolk.api.report import HEADER, USE, data_rows, escaped, plain, table
+from kinfolk.api.translate import TRAINED
+from kinfolk.data.examples import fingerprint
+from kinfolk.data.tables import Pair
+from kinfolk.errors import DataError, InputError, shorten_list
 from kinfolk.models.config import TranslationConfig
-from kinfolk.models.family import Family, Model, init_model, weights_hash
-from kinfolk.models.seq2seq import start_decoder_from
-from kinfolk.objectives.scheduled_sampling import SamplingSchedule, ScheduledTranslation
-from kinfolk.objectives.translation import Translation
+from kinfolk.models.family import Family, Model, count_parameters, init_model, weights_hash
+from kinfolk.models.recurrent_lm import RecurrentLmConfig
+from kinfolk.models.seq2seq import Seq2SeqConfig, start_decoder_from
+from kinfolk.objectives.translation import PairSample, SamplingSchedule, ScheduledTranslation, Translation, pair_sample
 from kinfolk.tasks.task import EvalResult
 from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.runs import best_entry
 from kinfolk.training.settings import TrainSettings
 
+SHOWN = 3
+MAX_UNKNOWN = 0.05  # of a side's tokens: more unknown ones are warned of
 MAX_EVALUATED = 500  # dev pairs that are translated at each evaluation
 TIE_BREAK = 1e-6  # what one of loss counts beside one of BLEU: enough to tell equals apart
 MAX_SAMPLES, MAX_TEXT = 20, 200
-USE = """```python
-import kinfolk
+NOTE = (
+    "BLEU of {:,} dev pairs by sacreBLEU, {}: with a beam of {}, and greedy as while training. Exact is the share of "
+    "translations that are the reference. The loss is the cross-entropy of a target token, over all dev pairs. The "
+    "best checkpoint was selected by its greedy BLEU here, so the numbers are slightly optimistic."
+)
+TRANSLATE = "Or for a whole file: `kinfolk translate --model this-folder --input texts.txt --output translations.txt`."
 
-model = kinfolk.load("this-folder")
-print(model.translate("a text of yours"))
-```
 
-Or for a whole file: `kinfolk translate --model this-folder --input texts.txt --output translations.txt`."""
+@dataclass(frozen=True)
+class PairSamples:
+    """Pairs that fit the model, ready to be packed, and where those stand that do not."""
+
+    items: list[PairSample]
+    pairs: list[Pair]
+    long: list[str]  # a side has more tokens than the model promises to know
+    silent: list[str]  # the vocabulary finds nothing to read in them
+
+    @property
+    def longest(self) -> list[int]:
+        return [max(len(item.ids) for item in self.items), max(len(item.target) for item in self.items)]
+
+
+def pair_samples(pairs: Sequence[Pair], tokenizer: PairTokenizer, context: int) -> PairSamples:
+    """Pairs with more than `context` tokens on a side are left out, not cut: half a target teaches the wrong end."""
+    samples = PairSamples([], [], [], [])
+    for pair in pairs:
+        source, target = tokenizer.encode_source(pair.source), tokenizer.encode_target(pair.target)
+        if not source:
+            samples.silent.append(pair.location)
+        elif max(len(source), len(target)) > context:
+            samples.long.append(pair.location)
+        else:
+            samples.items.append(pair_sample(source, target, len(samples.pairs)))
+            samples.pairs.append(pair)
+    return samples
+
+
+def _left_out(samples: PairSamples, which: str = "") -> list[str]:
+    reasons = (samples.long, "longer than the model's limit"), (samples.silent, "nothing to read for the vocabulary")
+    return [
+        f"{len(locations):,} {which}pairs were left out, {reason}: {shorten_list(locations, SHOWN)}"
+        for locations, reason in reasons
+        if locations
+    ]
+
+
+@dataclass(frozen=True)
+class DecoderStart:
+    """A language model that a decoder begins as, what a card calls it, and its vocabulary where it lies in a folder.
+
+    It decides the decoder's shape and, from a folder, the target's vocabulary; the source has one of its own then: a
+    language model need not have read a word of it.
+    Ramachandran et al. 2017, "Unsupervised Pretraining for Sequence to Sequence Learning".
+    """
+
+    model: Model
+    name: str
+    tokenizer: Tokenizer | None
+
+    @classmethod
+    def of(cls, source: str | Path | nn.Module, preset: TranslationConfig) -> DecoderStart:
+        if isinstance(source, str | Path):
+            opened = open_encoder(source, "cpu")
+            start = cls(opened.model, Path(source).resolve().name, opened.tokenizer)
+            guesses = "next_token" in opened.model.heads
+        else:
+            start, guesses = cls(source, "a language model", None), isinstance(source, Model)  # type: ignore[arg-type]
+        recurrent = guesses and isinstance(start.model.config, RecurrentLmConfig)
+        if not recurrent or not isinstance(preset, Seq2SeqConfig):
+            raise InputError("init_decoder: only a recurrent language model starts a decoder, and only a recurrent one")
+        return start
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        own = self.model.config
+        return {"kind": own.kind, "width": own.width, "hidden": own.width, "layers": own.layers, "tied": own.tied}
 
 
 @dataclass(frozen=True)
 class TranslationResult(EvalResult):
-    """BLEU and its signature, and the dev pairs with their translations."""
+    """BLEU and its signature, the dev pairs that were translated, and the number of all dev pairs."""
 
     signature: str = ""
     samples: Sequence[tuple[Pair, str]] = ()
+    dev_pairs: int = 0
+
+    def table(self) -> tuple[str, list[tuple[str, float]]]:
+        """The title and the rows of metrics: where only some of the dev pairs were translated, the title says so."""
+        title, names = "on the dev set", {name: name.replace("_", " ") for name in self.metrics}
+        if len(self.samples) != self.dev_pairs:
+            title = f"on {len(self.samples):,} of {self.dev_pairs:,} dev pairs"
+            names |= {"loss": "loss on all of them"}
+        return title, [(names[name], value) for name, value in self.metrics.items()]
 
 
 @dataclass
 class TranslationExperiment(Experiment):
-    """Everything that a run depends on."""
-
     family: Family
     config: TranslationConfig
     tokenizer: PairTokenizer
@@ -61,7 +141,6 @@ class TranslationExperiment(Experiment):
     dev: PairSamples
     settings: TrainSettings
     folder: Path
-    summary: PairSurvey
     names: tuple[str, str]
     smoothing: float
     sampling: SamplingSchedule
@@ -69,10 +148,63 @@ class TranslationExperiment(Experiment):
     device: torch.device
 
     def __post_init__(self) -> None:
-        self.samples = self.train_pairs.items
+        self.samples, tokenizer = self.train_pairs.items, self.tokenizer
+        self.parameters = count_parameters(self.family, self.config)
+        if not self.samples:
+            raise DataError("no pair is left to train on: " + "; ".join(_left_out(self.train_pairs)))
+        left_out = len(self.dev.long) + len(self.dev.silent)
+        if left_out and not self.dev.items:
+            raise InputError(
+                f"none of the {left_out:,} dev pairs can be judged: they are longer than the model's "
+                f"{self.config.context:,} tokens or have nothing to read; bring others, or in Python dev=[]"
+            )
+        self.notes = [*_left_out(self.train_pairs), *_left_out(self.dev, "dev ")]
+        self.vocabulary = f"{tokenizer.source.kind}, {tokenizer.source_size:,} pieces"
+        self.vocabulary += "" if tokenizer.joint else f" and {tokenizer.target_size:,}"
+        self.summary = Summary(self._survey())
+        self.location = lambda example: self.train_pairs.pairs[example].location
+        model = f"{self.family.title}, {self.parameters:,} parameters"
+        data = data_rows("pairs", len(self.samples), len(self.dev.items), self.names)
+        self.rows = [*data, ("vocabulary", self.vocabulary), ("model", model)]
+        tokenizers = [side.to_json() for side in (tokenizer.source, tokenizer.target)]
+        sides = [[(pair.source, pair.target) for pair in side.pairs] for side in (self.train_pairs, self.dev)]
+        self.identity = {
+            "task": {"kind": "translate", "smoothing": self.smoothing, "sampling": dataclasses.asdict(self.sampling)},
+            "family": self.family.name,
+            "start": None if self.start is None else weights_hash(self.start.model),
+            "vocabulary": {"kind": tokenizer.source.kind, "joint": tokenizer.joint},
+            "tokenizer": content_hash(tokenizers),
+            "data": content_hash(sides),
+        }
+
+    def _survey(self) -> list[tuple[str, str]]:
+        lengths, unknown, warnings = [], [], []
+        for side, token, texts in (
+            ("source", self.tokenizer.source_unknown_id, [item.ids for item in self.samples]),
+            ("target", self.tokenizer.unknown_id, [item.target for item in self.samples]),
+        ):
+            counts = [len(ids) for ids in texts]
+            share = sum(each == token for ids in texts for each in ids) / sum(counts)
+            lengths.append(f"{side} median {int(median(counts)):,}, longest {max(counts):,}")
+            unknown.append(f"{share:.2%} of the {side} tokens")
+            if share > MAX_UNKNOWN:
+                warnings.append(f"{share:.0%} of the {side} is unknown to the vocabulary: it does not fit")
+        start = 0 if self.start is None else sum(weight.numel() for weight in self.start.model.parameters())
+        new = f"{start:,} of them from a language model" if start else "trained from scratch"
+        known = {fingerprint((pair.source,)) for pair in self.train_pairs.pairs}
+        shared = sum(fingerprint((pair.source,)) in known for pair in self.dev.pairs)
+        if shared:
+            warnings.append(f"{shared:,} dev pairs have a source that is trained on too")
+        return [
+            ("pairs", f"{len(self.samples):,} to train on, {len(self.dev.items):,} for dev"),
+            ("vocabulary", f"{self.vocabulary}; unknown are {', '.join(unknown)}"),
+            ("tokens", "; ".join(lengths)),
+            ("model", f"{self.family.title}, {self.parameters:,} parameters, {new}"),
+            *(("warning", warning) for warning in warnings),
+            *(("note", note) for note in self.notes),
+        ]
 
     def init_model(self, seed: int) -> tuple[Model, list[str]]:
-        """A new one; its decoder may begin as a language model."""
         model = init_model(self.family, self.config, seed)
         if self.start is not None:
             start_decoder_from(self.start.model, model)
@@ -83,12 +215,8 @@ class TranslationExperiment(Experiment):
             return Translation(self.config.start_id, self.smoothing)
         return ScheduledTranslation(self.config.start_id, self.smoothing, sampling=self.sampling)
 
-    def translator(self, model: Model) -> Translator:
-        """A model with its tokenizer, as it will be saved."""
+    def text_model(self, model: Model, task: Any = None) -> Translator:
         return Translator(model, self.tokenizer, {TRAINED: self.train_pairs.longest})
-
-    def text_model(self, result: SeedResult) -> Translator:
-        return self.translator(result.model)
 
     @property
     def evaluated(self) -> list[Pair]:
@@ -101,9 +229,9 @@ class TranslationExperiment(Experiment):
         """By BLEU of greedy search; of equals the one with less loss is better."""
         if not self.dev.items:
             return 0.0, {}
-        translator = self.translator(model)
+        translator = self.text_model(model)
         greedy = translator.translate_settings(beam=1, max_length=max_tokens)
-        metrics = measure(translator, self.evaluated, greedy).metrics
+        metrics = evaluate_bleu(translator, self.evaluated, greedy).metrics
         loss = mean_loss(model, self.dev.items)
         return metrics["bleu"] - TIE_BREAK * loss, {**metrics, "loss": loss}
 
@@ -116,86 +244,42 @@ class TranslationExperiment(Experiment):
         best = best_entry(log)
         if best is None:
             return TranslationResult({}), None
-        measured, greedy = measure(self.translator(model), self.evaluated), best["metrics"]
+        measured, greedy = evaluate_bleu(self.text_model(model), self.evaluated), best["metrics"]
         metrics = {**measured.metrics, "bleu_greedy": greedy["bleu"], "loss": greedy["loss"]}
         samples = list(zip(self.evaluated, measured.texts, strict=True))
-        return TranslationResult(metrics, signature=measured.signature, samples=samples), None
+        return TranslationResult(metrics, None, (), measured.signature, samples, len(self.dev.pairs)), None
 
-    def location(self, example: int) -> str:
-        return self.train_pairs.pairs[example].location
+    def reported_settings(self) -> dict[str, str]:
+        settings = {"label smoothing": f"{self.smoothing:g}"}
+        if self.sampling.maximum:
+            chance = f"at most {self.sampling.maximum:g}, {self.sampling.schedule}, {self.sampling.mode}"
+            settings["scheduled sampling"] = chance
+        if self.start is not None:
+            settings["decoder initialized from"] = self.start.name
+        return settings | super().reported_settings()
 
-    def description(self, settings: TrainSettings, model: Model) -> dict[str, Any]:
-        tokenizers = [side.to_json() for side in (self.tokenizer.source, self.tokenizer.target)]
-        sides = [[(pair.source, pair.target) for pair in side.pairs] for side in (self.train_pairs, self.dev)]
+    def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
+        result: Any = results[best].result
+        translator, metrics = self.text_model(results[best].model), "Not measured: there was no dev set."
+        samples = [(pair.source, pair.target, text) for pair, text in result.samples[:MAX_SAMPLES]]
+        if result.metrics:
+            title, rows = result.table()
+            note = NOTE.format(len(result.samples), result.signature, translator.decoding.beams)
+            metrics = f"{table((title, 'value'), rows)}\n\n{note}"
         return {
-            "task": {"kind": "translate", "smoothing": self.smoothing, "sampling": dataclasses.asdict(self.sampling)},
-            "settings": settings.described(),
-            "family": self.family.name,
-            "config": dataclasses.asdict(self.config),
-            "start": None if self.start is None else weights_hash(self.start.model),
-            "vocabulary": {"kind": self.tokenizer.source.kind, "joint": self.tokenizer.joint},
-            "tokenizer": content_hash(tokenizers),
-            "data": content_hash(sides),
-        }
-
-    def report(self, results: dict[int, SeedResult], best: int) -> Report:
-        seed, summary = results[best], self.summary
-        assert isinstance(seed.result, TranslationResult)
-        samples = [(pair.source, pair.target, text) for pair, text in seed.result.samples[:MAX_SAMPLES]]
-        shown = table(("source", "reference", "translation"), samples, MAX_TEXT) if samples else ""
-        translator = self.text_model(seed)
-        return Report(
-            name=self.folder.resolve().name,
-            header="library_name: kinfolk\npipeline_tag: translation\ntags:\n- kinfolk\n",
-            description=f"This {summary.model} of {summary.parameters:,} parameters turns a text into a text, as the "
-            f"pairs of {escaped(plain(self.names[0]))} taught it. It was trained with kinfolk.",
-            use=USE,
-            metrics=self._format_metrics(seed.result, translator),
-            training=training_table(self._training_rows(seed, best, translator.device)),
-            data=str(summary),
-            limits=[
+            "header": HEADER.format("translation"),
+            "description": f"This {self.family.title} of {self.parameters:,} parameters turns a text into a text, as "
+            f"the pairs of {escaped(plain(self.names[0]))} taught it. It was trained with kinfolk.",
+            "use": USE.format('print(model.translate("a text of yours"))', TRANSLATE),
+            "metrics": metrics,
+            "limits": [
                 f"Training saw sources of at most {translator.trained_length:,} tokens. Longer ones are translated "
                 "with a warning.",
                 "The numbers above hold for texts like those of the dev set. Measure it on pairs of your own: "
                 "`kinfolk evaluate --model this-folder --input test.tsv`.",
                 "The licence is not stated here: it depends on the data.",
             ],
-            logs={best: seed.log},
-            details={"Translations": shown},
-        )
-
-    def _format_metrics(self, result: TranslationResult, translator: Translator) -> str:
-        if not result.metrics:
-            return "Not measured: there was no dev set."
-        note = (
-            f"BLEU of {len(result.samples):,} dev pairs by sacreBLEU, {result.signature}: with a beam of "
-            f"{translator.decoding.beams}, and greedy as while training. Exact is the share of translations that are "
-            "the reference. The loss is the cross-entropy of a target token, over all dev pairs. The best checkpoint "
-            "was selected by its greedy BLEU here, so the numbers are slightly optimistic."
-        )
-        title, rows = metrics_table(result.metrics, len(result.samples), self.summary.dev_pairs)
-        return f"{table((title, 'value'), rows)}\n\n{note}"
-
-    def _training_rows(self, seed: SeedResult, best: int, device: torch.device) -> list[tuple[str, object]]:
-        summary, plan = self.summary, self.sampling
-        settings = {"label smoothing": f"{self.smoothing:g}"}
-        if plan.maximum:
-            settings["scheduled sampling"] = f"at most {plan.maximum:g}, {plan.schedule}, {plan.mode}"
-        if self.start is not None:
-            settings["decoder initialized from"] = self.start.name
-        settings |= format_settings(self.settings)
-        return [
-            ("training data", f"{summary.pairs:,} pairs ({self.names[0]})"),
-            ("dev data", f"{summary.dev_pairs:,} pairs ({self.names[1]})" if summary.dev_pairs else "none"),
-            ("vocabulary", summary.vocabulary),
-            ("model", f"{summary.model}, {summary.parameters:,} parameters"),
-            *run_rows({best: seed.log}, best, seed.seconds, settings, device),
-        ]
-
-
-def metrics_table(metrics: Mapping[str, float], measured: int, held: int) -> tuple[str, list[tuple[str, float]]]:
-    """The title and the rows of metrics: where only some of the dev pairs were translated, the title says so."""
-    if measured == held:
-        return "on the dev set", [(name.replace("_", " "), value) for name, value in metrics.items()]
-    names = {name: name.replace("_", " ") for name in metrics} | {"loss": "loss on all of them"}
-    return f"on {measured:,} of {held:,} dev pairs", [(names[name], value) for name, value in metrics.items()]
+            "details": {
+                "Translations": table(("source", "reference", "translation"), samples, MAX_TEXT) * bool(samples)
+            },
+        }

@@ -10,19 +10,19 @@ Source: Park and Kim 2019, g2p-en 2.1.0, Apache-2.0.
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from kinfolk.checkpoints.packaged import Packaged
-from kinfolk.errors import WeightsError, shorten_list
+from kinfolk.checkpoints.hub import Packaged
+from kinfolk.checkpoints.keys import fill
+from kinfolk.checkpoints.weights import TensorSource
+from kinfolk.errors import WeightsError
 from kinfolk.files import read_bytes
-from kinfolk.models.family import Model
-from kinfolk.models.seq2seq import FAMILY, Seq2SeqConfig
+from kinfolk.models.family import Model, Source
+from kinfolk.models.registry import family
 from kinfolk.text.families import TokenizerSource, added_token, bpe_model
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer
@@ -36,7 +36,6 @@ G2P = Packaged(
 )
 LARGEST_FILE = 64 * 2**20
 LARGEST_WIDTH = 4096
-DAMAGE = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, SyntaxError, RuntimeError)
 
 LETTERS = ["<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz"]
 CONSONANTS = "B CH D DH F G HH JH K L M N NG P R S SH T TH V W Y Z ZH"
@@ -60,64 +59,32 @@ KEYS = {  # ours: theirs
 }
 
 
+def read_package() -> tuple[Path, Model, PairTokenizer, dict[str, Any]]:
+    """Of the installed package: its file, the model, the tokenizer, and settings to be asked as the package does."""
+    path = G2P.path()
+    return path, *read_g2p(path), {"num_beams": 1, "max_length": LONGEST + 1}  # the start token counts
+
+
 def read_g2p(path: Path) -> tuple[Model, PairTokenizer]:
     """The model, in float32 on the CPU, and the tokenizer of its letters and phonemes."""
+    content = read_bytes(path, LARGEST_FILE)
     try:
-        with zipfile.ZipFile(io.BytesIO(read_bytes(path, LARGEST_FILE))) as archive:
-            shapes = _shapes(archive, path)
-            model = _empty(shapes, path)
-            model.load_state_dict({ours: _tensor(archive, theirs, path) for ours, theirs in KEYS.items()}, assign=True)
-    except DAMAGE as error:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            tensors = TensorSource.of({name: torch.from_numpy(array) for name, array in arrays.items()}, str(path))
+    except Exception as error:  # a damaged archive can fail in any way at all
         raise WeightsError(f"{path}: not a whole .npz file of plain arrays ({str(error)[:120]})") from None
-    return model.eval(), g2p_tokenizer()
-
-
-def _shapes(archive: zipfile.ZipFile, path: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of each array, from the headers alone: no array is larger than what the file holds of it."""
-    sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
-    wanted = set(KEYS.values())
-    for fault, names in (("missing", wanted - set(sizes)), ("not expected", set(sizes) - wanted)):
-        if names:
-            raise WeightsError(f"{path}: {len(names)} arrays are {fault}: {shorten_list(sorted(names))}")
-    shapes = {}
-    for name, size in sizes.items():
-        with archive.open(f"{name}.npy") as stream:
-            version = np.lib.format.read_magic(stream)
-            if version != (1, 0):
-                raise WeightsError(f"{path}: {name} is written in version {version} of the format, not (1, 0)")
-            shape, _, kind = np.lib.format.read_array_header_1_0(stream)
-            stored = size - stream.tell()
-        if kind != np.dtype("<f4") or 4 * int(np.prod(shape, dtype=object)) != stored:
-            raise WeightsError(f"{path}: {name} says {kind} {str(shape)[:60]}, and holds {stored:,} bytes")
-        shapes[name] = shape
-    return shapes
-
-
-def _empty(shapes: dict[str, tuple[int, ...]], path: Path) -> Model:
-    """A model without weights, of the sizes that the file has, and every shape compared."""
-    width, hidden = (shapes[name][-1] if shapes[name] else 0 for name in ("enc_emb", "enc_w_hh"))
+    shapes = (tensors.shape(name) if name in tensors.names() else () for name in ("enc_emb", "enc_w_hh"))
+    width, hidden = (shape[-1] if shape else 0 for shape in shapes)
     if not (1 <= width <= LARGEST_WIDTH and 1 <= hidden <= LARGEST_WIDTH):
         raise WeightsError(f"{path}: widths of {width:,} and {hidden:,} are not between 1 and {LARGEST_WIDTH:,}")
-    settings: dict[str, Any] = {
-        "vocabulary_size": len(LETTERS), "target_vocabulary_size": len(PHONEMES),
-        "start_id": PHONEMES.index("<s>"), "end_id": PHONEMES.index("</s>"),
-        "kind": "gru", "width": width, "hidden": hidden, "layers": 1, "bidirectional": False,
-        "dropout": 0.0, "shared_tables": False, "tied": False,
-    }  # fmt: skip
+    sizes = {"vocabulary_size": len(LETTERS), "target_vocabulary_size": len(PHONEMES), "width": width, "hidden": hidden}
+    ids = {"start_id": PHONEMES.index("<s>"), "end_id": PHONEMES.index("</s>")}
+    off = dict.fromkeys(("bidirectional", "shared_tables", "tied"), False)
+    seq2seq = family("kinfolk-seq2seq")
     with torch.device("meta"):
-        model = Model(FAMILY, Seq2SeqConfig.make(**settings))
-    for ours, tensor in model.state_dict().items():
-        if shapes[KEYS[ours]] != tuple(tensor.shape):
-            raise WeightsError(f"{path}: {KEYS[ours]} has shape {shapes[KEYS[ours]]}, not {tuple(tensor.shape)}")
-    return model
-
-
-def _tensor(archive: zipfile.ZipFile, name: str, path: Path) -> torch.Tensor:
-    with archive.open(f"{name}.npy") as stream:
-        array = np.lib.format.read_array(stream, allow_pickle=False)
-    if not np.isfinite(array).all():
-        raise WeightsError(f"{path}: {name} holds NaN or infinite numbers")
-    return torch.from_numpy(np.ascontiguousarray(array))
+        model = Model(seq2seq, seq2seq.config.make(**sizes, **ids, **off, kind="gru", layers=1, dropout=0.0))
+    fill(model, G2P.what, {ours: Source((theirs,)) for ours, theirs in KEYS.items()}, tensors)
+    return model.eval(), g2p_tokenizer()
 
 
 def g2p_tokenizer() -> PairTokenizer:
@@ -133,8 +100,5 @@ def g2p_tokenizer() -> PairTokenizer:
 
 def _tokenizer(tokens: dict[str, int], parts: dict[str, Any]) -> Tokenizer:
     roles = {role: token for role, token in ROLES.items() if token in tokens}
-    added = [
-        added_token(tokens[token], token, special=True) for token in sorted(roles.values(), key=tokens.__getitem__)
-    ]
-    document = {"version": "1.0", "added_tokens": added, **parts}
-    return Tokenizer(TokenizerSource(document, roles, {}, "letters and phonemes"))
+    added = [added_token(id, token, special=True) for token, id in tokens.items() if token in roles.values()]
+    return Tokenizer(TokenizerSource({"version": "1.0", "added_tokens": added, **parts}, roles, {}, "g2p-en"))

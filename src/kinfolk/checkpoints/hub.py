@@ -2,7 +2,8 @@
 
 What exists as a folder is a path and never touches the network. Anything that cannot be a hub name is a wrong path.
 Only files that kinfolk reads are fetched, never code, and pickles only where they are allowed and there is nothing
-better; offline mode (HF_HUB_OFFLINE=1) is obeyed.
+better; offline mode (HF_HUB_OFFLINE=1) is obeyed. Weights in an installed package are found by its list of files and
+trusted by their hash; its code is never imported.
 """
 
 from __future__ import annotations
@@ -10,21 +11,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from importlib import import_module, metadata
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from kinfolk.errors import FolderError, HubError, InputError, type_name
+from kinfolk.files import require_file, sha256
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-READ = (
-    "*.json",
-    "*.safetensors",
-    "vocab.txt",
-    "merges.txt",
-    "*.model",
-    "*.spm",
-    "1_Pooling/config.json",
-)
+READ = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm", "1_Pooling/config.json")
 PICKLES = ("pytorch_model*.bin",)
+PACKAGES = {"g2p-en": "kinfolk.checkpoints.g2p"}  # that hold no folder, and who reads them
 NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 
 
@@ -60,16 +57,41 @@ def _fetch(name: str, patterns: Sequence[str]) -> Path:
     from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
 
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
+    wanted = {"allow_patterns": list(patterns), "ignore_patterns": list(NEVER)}
     try:
-        folder = snapshot_download(
-            name, allow_patterns=list(patterns), ignore_patterns=list(NEVER), local_files_only=offline, tqdm_class=None
-        )
+        return Path(snapshot_download(name, **wanted, local_files_only=offline, tqdm_class=None))
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
         reason = "offline mode is on (HF_HUB_OFFLINE)" if offline else "the hub cannot be reached"
-        raise HubError(
-            f'"{name}" is no folder here, so it was taken for a hub name; {reason} and no copy is in the cache'
-        ) from None
+        raise HubError(f'"{name}" is no folder here, and as a hub name: {reason}, no copy is in the cache') from None
     except Exception as error:  # whatever a library makes of a foreign server's answer
         reason = (str(error).splitlines() or [""])[0][:200]
         raise HubError(f'"{name}" cannot be fetched from the hub: {type(error).__name__} {reason}') from None
-    return Path(folder)
+
+
+class Packaged(NamedTuple):
+    """A file of one published version of a package; `what` is what messages call it."""
+
+    what: str
+    package: str
+    version: str
+    file: str
+    digest: str
+
+    def path(self) -> Path:
+        """Where it lies, if it is the published one."""
+        advice = f"pip install --no-deps {self.package}=={self.version}"
+        try:
+            package = metadata.distribution(self.package)
+        except metadata.PackageNotFoundError:
+            raise FolderError(f"{self.what} is not installed; run: {advice}") from None
+        file = next((file for file in package.files or [] if file.as_posix() == self.file), None)
+        path = Path(str(package.locate_file(file or self.file)))
+        if file is None or sha256(require_file(path)) != self.digest:
+            fault = "the package lists no such file" if file is None else f"not the weights of {self.version}"
+            raise FolderError(f"{path}: {fault}; run: {advice} --force-reinstall")
+        return path
+
+
+def read_packaged(name: str) -> tuple[Path, Any, Any, dict[str, Any]]:
+    """What an installed package holds that no folder does: its file, the model, the tokenizer, the public settings."""
+    return import_module(PACKAGES[name]).read_package()  # type: ignore[no-any-return]

@@ -2,11 +2,10 @@
 
 Written last, so a folder with a manifest is a whole folder. It covers every file of the folder and its sub-folders but
 itself, the model card (README.md, which people edit) and hidden ones (names that begin with a dot: caches, leftovers of
-a killed write), and seals itself: `sha256` is the hash of the manifest's own text with that value left empty, so a
-flipped byte in the manifest is noticed as well.
+a killed write), and seals itself: `sha256` is the hash of the manifest's own text with that value left empty.
 
-Files that were added later: a README, notes, pictures or a whole new sub-folder are the user's business. What kinfolk
-could take for a part of the model (see READ_SUFFIXES and READ_NAMES), beside files that the manifest lists, is refused.
+Files that were added later (a README, notes, pictures, a whole new sub-folder) are the user's business; what kinfolk
+could take for a part of the model (READ_SUFFIXES and READ_NAMES), beside files that the manifest lists, is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +29,17 @@ READ_NAMES = {"vocab.txt", "merges.txt"}
 
 def write_manifest(folder: Path) -> None:
     """Describe the folder as it is now; call it when everything else is written."""
-    names = [name for name in sorted(_file_names(folder)) if name not in (NAME, CARD)]
-    paths = {name: require_file(inside(folder, name)) for name in names}
-    files = {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in paths.items()}
-    content = {"format": FORMAT, "kinfolk": __version__, "files": files, "sha256": ""}
-    content["sha256"] = _text_hash(_text(content))
-    write_bytes(folder / NAME, _text(content).encode())
+    names = []  # of all files that are not hidden, nor in a hidden folder
+    for parent, folders, files in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(parent) / name for name in files if not name.startswith("."))
+        names += [path.relative_to(folder).as_posix() for path in paths]
+    listed = {name: require_file(inside(folder, name)) for name in sorted(names) if name not in (NAME, CARD)}
+    sizes = {name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for name, path in listed.items()}
+    content = {"format": FORMAT, "kinfolk": __version__, "files": sizes, "sha256": ""}
+    text = json.dumps(content, indent=2) + "\n"  # escaped, because a file name need not be valid Unicode
+    text = text.replace('"sha256": ""', f'"sha256": "{_text_hash(text)}"')
+    write_bytes(folder / NAME, text.encode())
 
 
 def check_manifest(folder: Path) -> bool:
@@ -49,32 +52,16 @@ def check_manifest(folder: Path) -> bool:
         for name, expected in files.items():
             _check_file(inside(folder, name), expected)
         # Refuse an unlisted file that kinfolk might read, in the folders that hold listed files.
-        for parent in sorted({(folder / name).parent for name in files} | {folder}):
-            for path in sorted(parent.iterdir()):
-                name = path.relative_to(folder).as_posix()
-                if name in files or name == NAME or path.name.startswith(".") or path.is_dir():
-                    continue
-                if path.suffix in READ_SUFFIXES or path.name in READ_NAMES:
-                    raise FolderError(f"{path}: added after {NAME} was written, and kinfolk could read it; remove it")
+        parents = {folder, *((folder / name).parent for name in files)}
+        for path in sorted(path for parent in parents for path in parent.iterdir()):
+            listed = path.name.startswith(".") or path.relative_to(folder).as_posix() in (*files, NAME)
+            if not listed and not path.is_dir() and (path.suffix in READ_SUFFIXES or path.name in READ_NAMES):
+                raise FolderError(f"{path}: added after {NAME} was written, and kinfolk could read it; remove it")
     return True
-
-
-def _file_names(folder: Path) -> Iterator[str]:
-    """Relative names of all files that are not hidden, nor in a hidden folder."""
-    for parent, folders, files in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if not name.startswith("."):
-                yield (Path(parent) / name).relative_to(folder).as_posix()
 
 
 def _refuse(error: OSError) -> None:
     raise FolderError(f"{error.filename}: cannot be read ({error.strerror})")
-
-
-def _text(content: dict[str, Any]) -> str:
-    # Escaped, because a file name need not be valid Unicode.
-    return json.dumps(content, indent=2) + "\n"
 
 
 def _text_hash(text: str) -> str:
@@ -92,21 +79,19 @@ def _listed(path: Path) -> dict[str, dict[str, Any]]:
     seal, files = manifest.get("sha256"), manifest.get("files")
     if not isinstance(seal, str) or not seal or _text_hash(text.replace(seal, "", 1)) != seal:
         raise FolderError(f"{path}: the manifest itself was changed after it was written; get the folder again")
-    if not isinstance(files, dict) or not all(_is_measure(value) for value in files.values()):
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise FolderError(f'{path}: "files" must give each file its bytes and its sha256')
     return files
 
 
-def _is_measure(value: object) -> bool:
-    return isinstance(value, dict) and type(value.get("bytes")) is int and isinstance(value.get("sha256"), str)
-
-
 def _check_file(path: Path, expected: dict[str, Any]) -> None:
-    advice = "get the folder again or use another copy"
-    if not path.exists():
-        raise FolderError(f"{path}: missing, although {NAME} lists it; {advice}")
-    size = require_file(path).stat().st_size
-    if size != expected["bytes"]:
-        raise FolderError(f"{path}: of another size: {size:,} bytes, {NAME} says {expected['bytes']:,}; {advice}")
-    if sha256(path) != expected["sha256"]:
-        raise FolderError(f"{path}: of another content than {NAME} says (same size, other sha256); {advice}")
+    size = require_file(path).stat().st_size if path.exists() else None
+    if size is None:
+        fault = f"missing, although {NAME} lists it"
+    elif size != expected.get("bytes"):
+        fault = f"of another size: {size} bytes, {NAME} says {expected.get('bytes')}"
+    elif sha256(path) != expected.get("sha256"):
+        fault = f"of another content than {NAME} says (same size, other sha256)"
+    else:
+        return
+    raise FolderError(f"{path}: {fault}; get the folder again or use another copy")

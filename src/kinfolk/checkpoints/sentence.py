@@ -15,7 +15,7 @@ from kinfolk.errors import ConfigError
 from kinfolk.files import inside, read_json, read_object, write_json
 
 POOLS = {"pooling_mode_cls_token": "first", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max"}
-CONFIG_FILE = "config_sentence_transformers.json"
+CONFIG_FILE, LIMITS = "config_sentence_transformers.json", "sentence_bert_config.json"
 PUBLIC_POOLS = {"cls": "first", "mean": "mean", "max": "max"}
 
 
@@ -41,24 +41,26 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise ConfigError(f"{path}: expected a list of modules")
     kinds = [str(step.get("type", "")).rsplit(".", 1)[-1] for step in steps]
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
-        raise ConfigError(
-            f"{path}: the steps {', '.join(kinds)[:200]} are not Transformer, Pooling and perhaps Normalize"
-        )
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]):
+        raise ConfigError(f"{path}: {', '.join(kinds)[:200]} are not Transformer, Pooling and perhaps Normalize")
     if steps[0].get("path", "") not in ("", "."):
         raise ConfigError(f"{path}: the model lies in {steps[0].get('path')!r}; load that folder instead")
-    limits = _optional_object(folder, "sentence_bert_config.json")
+    limits, saved = (_optional(inside(folder, name)) for name in (LIMITS, CONFIG_FILE))
     max_length = limits.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 3):
-        raise ConfigError(f"{folder}/sentence_bert_config.json: max_seq_length={str(max_length)[:60]} makes no sense")
-    saved = _optional_object(folder, CONFIG_FILE)
-    prompt, prompts, default = "", saved.get("prompts"), saved.get("default_prompt_name")
+        raise ConfigError(f"{folder}/{LIMITS}: max_seq_length={str(max_length)[:60]} makes no sense")
+    prompts, default = saved.get("prompts"), saved.get("default_prompt_name")
+    prompt: Any = ""
     if default is not None:
-        if not isinstance(prompts, dict) or not isinstance(default, str) or not isinstance(prompts.get(default), str):
+        prompt = prompts.get(default) if isinstance(prompts, dict) and isinstance(default, str) else None
+        if not isinstance(prompt, str):
             raise ConfigError(f"{folder}/{CONFIG_FILE}: no prompt is called {str(default)[:60]!r}")
-        prompt = prompts[default]
     pool = _read_pool(folder, str(steps[1].get("path", "")), prompt)
     return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt, saved)
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_object(path) if path.exists() else {}
 
 
 def _read_pool(folder: Path, name: str, prompt: str) -> str:
@@ -68,33 +70,24 @@ def _read_pool(folder: Path, name: str, prompt: str) -> str:
         raise ConfigError(f"{path}: leaving the prompt out of the pooling (include_prompt) is not supported")
     known, chosen = PUBLIC_POOLS, [settings.get("pooling_mode")]  # the newer layout names the mode
     if not isinstance(chosen[0], str):
-        known, chosen = (
-            POOLS,
-            [mode for mode, on in settings.items() if mode.startswith("pooling_mode_") and on is True],
-        )
+        known = POOLS
+        chosen = [mode for mode, on in settings.items() if mode.startswith("pooling_mode_") and on is True]
     if len(chosen) == 1 and chosen[0] in known:
         return known[chosen[0]]
     raise ConfigError(f"{path}: pooling by {', '.join(map(str, chosen))[:200] or 'nothing'} is not supported")
 
 
-def _optional_object(folder: Path, name: str) -> dict[str, Any]:
-    path = inside(folder, name)
-    return read_object(path) if path.exists() else {}
-
-
 def write_recipe(folder: Path, recipe: SentenceRecipe, width: int) -> None:
     """The files that make a model folder one of sentence-transformers' as well."""
-    kinds = ["Transformer", "Pooling"] + ["Normalize"] * recipe.normalize
-    paths = ["", "1_Pooling", "2_Normalize"]
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"} | ({"Normalize": "2_Normalize"} if recipe.normalize else {})
     steps = [
-        {"idx": index, "name": str(index), "path": paths[index], "type": f"sentence_transformers.models.{kind}"}
-        for index, kind in enumerate(kinds)
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (kind, path) in enumerate(kinds.items())
     ]
     write_json(folder / "modules.json", steps)
     modes = {mode: name == recipe.pool for mode, name in POOLS.items()}
     write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": width, **modes})
-    limits = {"max_seq_length": recipe.max_length, "do_lower_case": recipe.lowercase}
-    write_json(folder / "sentence_bert_config.json", limits)
+    write_json(folder / LIMITS, {"max_seq_length": recipe.max_length, "do_lower_case": recipe.lowercase})
     prompts = {"prompts": {"default": recipe.prompt}, "default_prompt_name": "default"} if recipe.prompt else {}
     if recipe.told or prompts:
         write_json(folder / CONFIG_FILE, dict(recipe.told) or prompts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
@@ -13,39 +13,24 @@ from kinfolk.cli.output import print_json, print_table, working
 from kinfolk.errors import InputError
 from kinfolk.files import check_not_same_file, reading
 
-if TYPE_CHECKING:
-    from kinfolk.api.loaded import Encoder
-    from kinfolk.api.search import Index
+LAYERS = "first, last, second_to_last, sum_last_4, concat_last_4, sum_all, or indices: 0,6,12."
+RECIPE = "[default: the model's pooling configuration"
+SETTINGS = {
+    "layers": options.parsed(options.parse_layers, f"{LAYERS}  {RECIPE}, or last]"),
+    "pool": options.option(str, f"Pooling: cls (or first), mean, max or none.  {RECIPE}, or mean]"),
+    "normalize": options.option(bool, f"Normalize vectors to unit length.  {RECIPE}]", "--normalize/--no-normalize"),
+    "on_long": options.option(str, "Texts longer than the model's context: window, cut or error.  [default: window]"),
+    **options.WINDOWS,
+}
 
 
+@options.group("settings", SETTINGS)
 def embed(
     model: options.Model,
     source: Annotated[str, Option("--input", help="Texts, one a line, or a table; - is standard input.")],
     output: Annotated[Path, Option(help="A .npy file, with --pool none a .jsonl file; replaced if it exists.")],
+    settings: dict[str, Any],
     column: options.Column = None,
-    layers: Annotated[
-        str | None,
-        Option(
-            help="first, last, second_to_last, sum_last_4, concat_last_4, sum_all, or indices: 0,6,12."
-            "  [default: the model's pooling configuration, or last]"
-        ),
-    ] = None,
-    pool: Annotated[
-        str | None,
-        Option(
-            help="Pooling: cls (or first), mean, max or none.  [default: the model's pooling configuration, or mean]"
-        ),
-    ] = None,
-    normalize: Annotated[
-        bool | None,
-        Option(
-            "--normalize/--no-normalize",
-            help="Normalize vectors to unit length.  [default: the model's pooling configuration]",
-        ),
-    ] = None,
-    on_long: Annotated[str, Option(help="Texts longer than the model's context: window, cut or error.")] = "window",
-    window: options.Window = None,
-    stride: options.Stride = None,
     device: options.Device = "auto",
     allow_pickle: options.AllowPickle = False,
 ) -> None:
@@ -54,18 +39,17 @@ def embed(
     Example:
       kinfolk embed --model demo --input lines.txt --output vectors.npy
     """
-    from kinfolk.data.formats import read_texts
-
     check_not_same_file(source, output)
     total = count_texts(source, column)
-    from kinfolk.api.embed import embed_file
-    from kinfolk.api.loaded import load_encoder
+    from kinfolk.api.embed import embed_file, embed_settings, embed_width
+    from kinfolk.api.find import open_encoder
+    from kinfolk.data.formats import read_texts
 
-    encoder = load_encoder(model, device, allow_pickle)
-    settings = encoder.embed_settings(options.parse_layers(layers), pool, normalize, on_long, window, stride)
-    with working(total) as (work, report):
-        embed_file(encoder, read_texts(source, column), output, settings, report)
-    work.close("texts", f"{encoder.embed_width(settings):,} dimensions")
+    encoder = open_encoder(model, device, allow_pickle)
+    how = embed_settings(encoder, **settings)
+    with working(total) as work:
+        embed_file(encoder, read_texts(source, column), output, how, work.add)
+    work.close("texts", f"{embed_width(encoder, how):,} dimensions")
 
 
 def count_texts(path: str, column: str | None) -> int | None:
@@ -104,13 +88,18 @@ def search(
     if build is None and column is not None:
         raise InputError("--column belongs to --build: the index already knows its texts")
     total = None if build is None else count_texts(build, column)
-    from kinfolk.api.loaded import load_encoder
-    from kinfolk.api.search import Index
+    from kinfolk.api.find import open_encoder
+    from kinfolk.api.search import Index, build_index
+    from kinfolk.data.formats import TEXT_COLUMN, is_table, read_rows, read_texts
 
     opened = Index.open(index) if build is None else None
-    encoder = load_encoder(model, device, allow_pickle)
+    encoder = open_encoder(model, device, allow_pickle)
     if build is not None:
-        opened = build_from(encoder, build, column, index, total)
+        name = TEXT_COLUMN if column is None else column
+        with working(total) as work:
+            source = read_rows(build, name) if is_table(build) else read_texts(build, column)
+            opened = build_index(encoder, source, index, name, work.add)
+        work.close("texts", f"{opened.vectors.shape[1]:,} dimensions")
     if query is None or opened is None:
         return
     hits = opened.search(encoder, query, top)
@@ -120,19 +109,3 @@ def search(
     names = list(dict.fromkeys(name for hit in hits for name in hit.columns))
     rows = [(hit.score, hit.row, hit.text, *(hit.columns.get(name) for name in names)) for hit in hits]
     print_table(("score", "row", "text", *names), rows)
-
-
-def build_from(encoder: Encoder, source: str, column: str | None, folder: Path, total: int | None) -> Index:
-    """The index of a file's rows."""
-    from kinfolk.api.search import build_index
-    from kinfolk.data.formats import TEXT_COLUMN, is_table, read_rows, read_texts
-
-    name = TEXT_COLUMN if column is None else column
-    rows = read_rows(source, name) if is_table(source) else read_texts(source, column)
-    with working(total) as (work, report):
-        index = build_index(encoder, rows, folder, name, report)
-    work.close("texts", f"{index.vectors.shape[1]:,} dimensions")
-    return index
-
-
-COMMANDS = (embed, search)

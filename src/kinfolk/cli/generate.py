@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from kinfolk.cli.options import AllowPickle, Device, Json, Model, Top, TopK, TopP, parse_names
+from kinfolk.cli import options
 from kinfolk.cli.output import print_json, print_table
 from kinfolk.errors import InputError
+
+SETTINGS = options.SAMPLING | {
+    "max_tokens": options.option(int, "Maximum number of new tokens.  [default: 50]", min=1),
+    "beam": options.option(int, "Beam search with this beam size instead of sampling.", min=1),
+    "slide": options.option(bool, "Go on beyond the context, from the last half of the text.", "--slide"),
+}
 
 
 def fill_mask(
     text: Annotated[str, Argument(help="A text with one mask token or more.")],
-    model: Model,
-    top: Top = 5,
+    model: options.Model,
+    top: options.Top = 5,
     pieces: Annotated[int, Option(help="Also whole words of up to this number of subwords.")] = 1,
     words: Annotated[str | None, Option(help="Rank these words only: Rome,Paris.")] = None,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
     """Predict masked words. Several masks are predicted one by one.
 
@@ -29,14 +35,13 @@ def fill_mask(
     Example:
       kinfolk fill-mask --model bert-base-uncased "Paris is the capital of [MASK]."
     """
-    candidates = [word for word in parse_names(words) or [] if word] or None
+    candidates = [word for word in options.parse_names(words or "") if word] or None
     if words is not None and candidates is None:
         raise InputError("--words has no word; give some with commas between them: --words Rome,Paris")
     from kinfolk.api.fill import fill_masks
-    from kinfolk.api.loaded import load_encoder
+    from kinfolk.api.find import open_encoder
 
-    encoder = load_encoder(model, device, allow_pickle)
-    masks = fill_masks(encoder.model, encoder.tokenizer, text, top, pieces, candidates, encoder.context)
+    masks = fill_masks(open_encoder(model, device, allow_pickle), text, top, pieces, candidates)
     if json:
         print_json([[asdict(guess) for guess in guesses] for guesses in masks])
         return
@@ -47,20 +52,19 @@ def fill_mask(
         print_table(("word", "score", "probability", "text"), rows)
 
 
+@options.group("settings", SETTINGS)
 def generate(
-    model: Model,
+    *,
+    model: options.Model,
     prompts: Annotated[list[str] | None, Argument(help="Prompts; by default an empty one.")] = None,
-    max_tokens: Annotated[int, Option(help="Maximum number of new tokens.", min=1)] = 50,
-    temperature: Annotated[float, Option(help="Softmax temperature; below 1 is sharper.")] = 1.0,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    seed: Annotated[int, Option(help="Seed of the sampling.")] = 0,
-    beam: Annotated[int | None, Option(help="Beam search with this beam size instead of sampling.", min=1)] = None,
-    json: Json = False,
-    device: Device = "auto",
-    allow_pickle: AllowPickle = False,
+    settings: dict[str, Any],
+    json: options.Json = False,
+    device: options.Device = "auto",
+    allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Generate text from prompts with a language model.
+    """Generate text from prompts with a language model. The text after a single prompt is shown as it is written.
+
+    The next token is drawn at random; with --temperature 0 it is the likeliest (greedy).
 
     Example:
       kinfolk generate --model language-model "Once upon a time" --max-tokens 40 --seed 1
@@ -68,8 +72,11 @@ def generate(
     from kinfolk.api.loaded import load_language_model
 
     loaded = load_language_model(model, device, allow_pickle)
-    texts = loaded.generate(prompts or [""], max_tokens, temperature, top_k, top_p, seed, beam)
+    prompts = prompts or [""]
+    if len(prompts) == 1 and "beam" not in settings and not json:
+        for piece in loaded.stream(prompts[0], **settings):
+            print(piece, end="", flush=True)
+        print()
+        return
+    texts = loaded.generate(prompts, **settings)
     print_json(texts) if json else print(*texts, sep="\n")
-
-
-COMMANDS = (fill_mask, generate)

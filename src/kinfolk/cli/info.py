@@ -13,17 +13,15 @@ from kinfolk.errors import check_choice
 from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
-    from kinfolk.api.info import FamilyInfo, ModelInfo
+    from kinfolk.api.info import ModelInfo
+    from kinfolk.models.family import Family
 
 TOKEN_COLUMNS = ("token", "id", "segment", "word", "start", "end", "text")
 LAYOUTS = ("kinfolk", "marian")
 
 
 def info(
-    name: Annotated[
-        str | None,
-        Argument(help='A family, a published model, a model folder, or "demo"; without it, all families.'),
-    ] = None,
+    name: Annotated[str | None, Argument(help='A family, model, folder or "demo"; without it, all families.')] = None,
     json: Json = False,
     allow_pickle: AllowPickle = False,
 ) -> None:
@@ -32,19 +30,20 @@ def info(
     Example:
       kinfolk info bert-base-uncased
     """
-    from kinfolk.api.find import DEMO, G2P, find_model
-    from kinfolk.api.info import all_family_infos, as_json, describe_folder, describe_g2p, describe_name
+    from kinfolk.api.find import DEMO, find_model, is_g2p
+    from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name
+    from kinfolk.models.registry import all_families
 
     if name is None:
-        families = all_family_infos()
+        families = all_families()
         if json:
             print_json([as_json(family) for family in families])
         else:
             print_table(("family", "paper", "idea"), tree(families))
             log_line("kinfolk info bert: the models of a family")
         return
-    if name == G2P and not is_folder(name):
-        info: FamilyInfo | ModelInfo = describe_g2p()
+    if is_g2p(name):
+        info: Family | ModelInfo = describe_g2p()
     elif name == DEMO or is_folder(name):
         info = describe_folder(find_model(name), allow_pickle)
     else:
@@ -52,10 +51,9 @@ def info(
     print_json(as_json(info)) if json else show(info)
 
 
-def tree(families: list[FamilyInfo], parent: str | None = None, indent: str = "") -> list[tuple[str, str, str]]:
+def tree(families: list[Family], parent: str | None = None, indent: str = "") -> list[tuple[str, str, str]]:
     """One row per family, children below their parent."""
-    rows = []
-    children = [family for family in families if family.parent == parent]
+    rows, children = [], [family for family in families if family.parent == parent]
     for family in children:
         last = family is children[-1]
         branch, below = ("", "") if parent is None else ("└── ", "    ") if last else ("├── ", "│   ")
@@ -64,20 +62,23 @@ def tree(families: list[FamilyInfo], parent: str | None = None, indent: str = ""
     return rows
 
 
-def show(info: FamilyInfo | ModelInfo) -> None:
+def show(info: Family | ModelInfo) -> None:
     """Name and value, one line each; of a family also its published models."""
     from kinfolk.api.info import OWN, ModelInfo, describe_preset
 
     if isinstance(info, ModelInfo):
-        show_pairs(model_lines(info))
-        return
-    parent = (info.parent or "none here").removeprefix(OWN)
-    pairs = {"family": info.title, "model type": info.name, "descends from": parent}
-    show_pairs(pairs | {"idea": info.idea, "paper": info.paper})
-    models = [describe_preset(name) for name in info.presets]
-    if models:
-        rows = [(model.name, f"{model.parameters:,}", model.published or None) for model in models]
+        pairs = model_lines(info)
+    else:
+        parent = (info.parent or "none here").removeprefix(OWN)
+        pairs = {"family": info.title, "model type": info.name, "descends from": parent}
+        pairs |= {"idea": info.idea, "paper": info.paper}
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        print(f"{name:<{width}}  {visible(value)}")
+    if not isinstance(info, ModelInfo) and info.presets:
+        models = [describe_preset(name) for name in info.presets]
         print()
+        rows = [(model.name, f"{model.parameters:,}", model.published or None) for model in models]
         print_table(("model", "parameters", "published"), rows)
 
 
@@ -85,13 +86,12 @@ def model_lines(info: ModelInfo) -> dict[str, str]:
     """What is known of a model, under the names that a reader knows."""
     lines = {"model": info.name} if info.name is not None else {"folder": str(info.folder)}
     lines["family"] = info.family
-    sizes = info.settings if info.sizes is None else vars(info.sizes)
-    names = {"heads": "heads per layer"} if info.sizes is not None else {}
-    for name, value in (sizes or {}).items():
+    sizes = {name: value for name, value in (info.sizes or {}).items() if value is not None}
+    for name, value in (sizes or info.settings or {}).items():
         shown = f"{value:,}" if type(value) is int else str(value)
-        if value is not None or info.sizes is None:
-            unit = " tokens" * (name == "context" and info.sizes is not None)
-            lines[names.get(name, name.replace("_", " "))] = shown + unit
+        if sizes:
+            name, shown = name.replace("heads", "heads per layer"), shown + " tokens" * (name == "context")
+        lines[name.replace("_", " ")] = shown
     published = f" (published: {info.published})" if info.published else ""
     lines["parameters"] = f"{info.parameters:,}{published}"
     if info.folder is None:
@@ -99,27 +99,14 @@ def model_lines(info: ModelInfo) -> dict[str, str]:
     if info.heads is not None:
         heads = ", ".join(info.heads)
         lines["heads"] = f"{heads} ({info.head_parameters:,} more parameters)" if heads else "none"
-    counts = {count: None for count in (info.tokens, info.source_tokens, info.target_tokens) if count is not None}
-    lines["tokenizer"] = f"{info.tokenizer}, {' and '.join(f'{count:,}' for count in counts)} tokens"
+    counts = [f"{count:,}" for count in (info.tokens, info.source_tokens, info.target_tokens) if count is not None]
+    lines["tokenizer"] = f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens"
     if info.heads is not None:
-        lines["pooling"] = pooling_line(info)
+        lines["pooling"] = "none"
+    if info.recipe is not None:
+        limit = f", at most {info.recipe.max_length:,} tokens" if info.recipe.max_length else ""
+        lines["pooling"] = info.recipe.pool + ", unit length" * info.recipe.normalize + limit
     return lines | {"manifest": str(info.manifest)}
-
-
-def pooling_line(info: ModelInfo) -> str:
-    """The sentence-transformers pooling configuration."""
-    recipe = info.recipe
-    if recipe is None:
-        return "none"
-    steps = recipe.pool + ", unit length" * recipe.normalize
-    return steps + (f", at most {recipe.max_length:,} tokens" if recipe.max_length else "")
-
-
-def show_pairs(pairs: dict[str, str]) -> None:
-    """Names to the left, values below each other."""
-    width = max(map(len, pairs))
-    for name, value in pairs.items():
-        print(f"{name:<{width}}  {visible(value)}")
 
 
 def tokenize(
@@ -137,13 +124,10 @@ def tokenize(
     from kinfolk.text.tokenizer import Tokenizer  # all that is needed, so torch is not loaded
 
     encoding = Tokenizer.load(find_model(model)).encode(text if second is None else (text, second))
-    texts = (text, second or "")
-    slices = [
-        "" if side is None else texts[side][slice(*offset)]
-        for side, offset in zip(encoding.sequence_ids, encoding.offsets, strict=True)
-    ]
-    numbers = encoding.tokens, encoding.ids, encoding.segments, encoding.word_ids
-    rows = list(zip(*numbers, *zip(*encoding.offsets, strict=True), slices, strict=True))
+    sides = zip(encoding.sequence_ids, encoding.offsets, strict=True)
+    slices = ["" if side is None else (text, second or "")[side][slice(*offset)] for side, offset in sides]
+    columns = encoding.tokens, encoding.ids, encoding.segments, encoding.word_ids
+    rows = list(zip(*columns, *zip(*encoding.offsets, strict=True), slices, strict=True))
     if json:
         print_json([dict(zip(TOKEN_COLUMNS, row, strict=True)) for row in rows])
     else:
@@ -153,9 +137,7 @@ def tokenize(
 def convert(
     model: Model,
     output: Annotated[Path, Option(help="A folder that does not exist yet.")],
-    to: Annotated[
-        str, Option(help="kinfolk, or marian: a translator as transformers and CTranslate2 read it.")
-    ] = "kinfolk",
+    to: Annotated[str, Option(help="kinfolk, or marian: for transformers and CTranslate2.")] = "kinfolk",
     allow_pickle: AllowPickle = False,
 ) -> None:
     """Convert a checkpoint: save it again as safetensors with its tokenizer and a manifest that notices damage.
@@ -172,6 +154,3 @@ def convert(
     else:
         saved = load(model, "cpu", allow_pickle).save(output)
     log_line(f"wrote {saved}")
-
-
-COMMANDS = (info, tokenize, convert)

@@ -2,7 +2,7 @@
 
 Results go to stdout, everything else to stderr. A fault of the user's is one line, `kinfolk: …`, and exit code 2.
 Nothing heavy is imported before a command runs, so that `--help` answers at once; typer's rich help would double its
-time.
+time. A command's file is loaded when that command, or its help, is asked for.
 """
 
 from __future__ import annotations
@@ -14,26 +14,73 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from kinfolk import __version__
-from kinfolk.cli import embed, evaluate, finetune, generate, info, pretrain, translate
 from kinfolk.cli.output import log_line, silence
-from kinfolk.errors import KinfolkError, StopSignalError
+from kinfolk.errors import KinfolkError, StopSignalError, did_you_mean
 
+FILES = {  # of this folder, and the commands in each
+    "embed": ("embed", "search"),
+    "generate": ("fill-mask", "generate"),
+    "evaluate": ("predict", "evaluate"),
+    "train": ("finetune", "pretrain", "train-translator"),
+    "translate": ("translate", "align"),
+    "info": ("info", "tokenize", "convert"),
+}
+COMMANDS = {command: file for file, commands in FILES.items() for command in commands}
 AS_IT_IS = "\b\n"  # a paragraph whose lines are not wrapped
 USER_FAULT, INTERRUPTED, BROKEN_PIPE, SIGNALLED = 2, 130, 1, 128
 
 UsageError: Any = typer.BadParameter.__base__  # typer has a copy of click, or depends on it, and exports no more of it
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    epilog=f"{AS_IT_IS}Example:\n  kinfolk embed --model demo --input lines.txt --output vectors.npy",
-)
+
+class Commands(TyperGroup):
+    """The commands by their names, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS:
+            return typer.main.get_command(load_command(cmd_name))
+        if ctx.resilient_parsing:  # a shell asks for completions
+            return None
+        raise UsageError(f'no command "{cmd_name}"{did_you_mean(cmd_name, COMMANDS)}', ctx)
+
+
+def load_command(name: str) -> typer.Typer:
+    """A function as an app of one command: its docstring is the help, whose examples come last."""
+    function = getattr(import_module(f"kinfolk.cli.{COMMANDS[name]}"), name.replace("-", "_"))
+    description, _, example = (inspect.getdoc(function) or "").partition("\n\nExample")
+    alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command = grouped(function, prepare=COMMANDS[name] != "info")
+    alone.command(name, help=description, epilog=f"{AS_IT_IS}Example{example}")(command)
+    return alone
+
+
+def grouped(function: Callable[..., None], prepare: bool = False) -> Callable[..., None]:
+    """A command whose parameter for a group of options gets those that were given (options.py)."""
+
+    @functools.wraps(function)
+    def command(**arguments: Any) -> None:
+        if prepare:
+            prepare_process()
+        name, members = getattr(function, "group", ("", ()))
+        given = {member: arguments.pop(member) for member in members}
+        if members:
+            arguments[name] = {member: value for member, value in given.items() if value is not None}
+        function(**arguments)
+
+    return command
+
+
+EXAMPLE = f"{AS_IT_IS}Example:\n  kinfolk embed --model demo --input lines.txt --output vectors.npy"
+app = typer.Typer(cls=Commands, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=EXAMPLE)
 
 
 def show_version(wanted: bool) -> None:
@@ -42,35 +89,12 @@ def show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+VERSION = typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+
+
 @app.callback()
-def kinfolk(
-    version: Annotated[
-        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
-    ] = False,
-) -> None:
+def kinfolk(version: Annotated[bool, VERSION] = False) -> None:
     """BERT and friends, one family: use, convert and understand the models."""
-
-
-def add(function: Callable[..., None], computes: bool) -> None:
-    """Make a function a command by its name, its docstring the help, whose examples come last.
-
-    Commands that run a model have the process prepared for it.
-    """
-
-    @functools.wraps(function)
-    def command(**arguments: Any) -> None:
-        if computes:
-            prepare_process()
-        function(**arguments)
-
-    description, _, example = (inspect.getdoc(function) or "").partition("\n\nExample")
-    epilog = f"{AS_IT_IS}Example{example}"
-    app.command(function.__name__.replace("_", "-"), help=description, epilog=epilog)(command)
-
-
-for module in (embed, generate, finetune, evaluate, pretrain, translate, info):
-    for function in module.COMMANDS:
-        add(function, computes=module is not info)
 
 
 def prepare_process() -> None:
@@ -82,7 +106,6 @@ def prepare_process() -> None:
 
 
 def main() -> None:
-    """Entry point of the command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a letter that the terminal lacks is no reason to fail
@@ -96,45 +119,36 @@ def end(number: int, frame: object) -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and give its exit code; wrong usage, four lines of typer's, is one line as every other fault."""
+    code: Any = USER_FAULT
     with warnings.catch_warnings():
         if not sys.warnoptions:
             warnings.simplefilter("default")
         warnings.showwarning = functools.partial(show_warning, warnings.showwarning)
         try:
-            code = call(arguments)
+            try:
+                code = app(args=list(arguments) or ["--help"], prog_name="kinfolk", standalone_mode=False)
+            except SystemExit as ended:
+                code = ended.code
             if sys.stdout is not None:  # closed by whoever started us
                 sys.stdout.flush()
+        except UsageError as error:
+            hint = "" if error.ctx is None else f"; see {error.ctx.command_path} --help"
+            log_line(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{hint}")
         except KinfolkError as error:
             log_line(f"kinfolk: {error}")
-            return USER_FAULT
         except StopSignalError as stop:
             log_line(f"kinfolk: {stop}")
-            return SIGNALLED + stop.signum
-        except KeyboardInterrupt:
-            return INTERRUPTED
+            code = SIGNALLED + stop.signum
+        except (KeyboardInterrupt, typer.Abort):
+            code = INTERRUPTED
         except BrokenPipeError:  # the reader of our output had enough
             silence(sys.stdout)
-            return BROKEN_PIPE
+            code = BROKEN_PIPE
         except OSError as error:  # of our own streams: faults of files are a KinfolkError
             log_line(f"kinfolk: {error.strerror or error}")
             silence(sys.stdout)
-            return USER_FAULT
-    return code
-
-
-def call(arguments: Sequence[str]) -> int:
-    """The exit code of a command; wrong usage, four lines of typer's, is one line, as every other fault."""
-    try:
-        code = app(args=list(arguments) or ["--help"], prog_name="kinfolk", standalone_mode=False)
-    except SystemExit as ended:
-        code = ended.code
-    except UsageError as error:
-        hint = "" if error.ctx is None else f"; see {error.ctx.command_path} --help"
-        log_line(f"kinfolk: {' '.join(error.format_message().split()).rstrip('.')}{hint}")
-        return USER_FAULT
-    except typer.Abort:
-        return INTERRUPTED
+            code = USER_FAULT
     return code if isinstance(code, int) else 0
 
 

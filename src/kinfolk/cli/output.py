@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 
@@ -30,7 +29,6 @@ def silence(stream: TextIO) -> None:
 
 
 def print_json(content: Any) -> None:
-    """The result for a script, one document."""
     print(json.dumps(content, ensure_ascii=False, indent=2))
 
 
@@ -38,17 +36,17 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     """Columns below their names: numbers to the right, text to the left; wide letters count twice."""
     from rich.cells import cell_len, set_cell_size
 
-    body = [list(row) for row in rows]
-    lines = [list(header), *([visible(cell) for cell in row] for row in body)]
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    numeric = [all(isinstance(cell, int | float | None) for cell in column) for column in zip(*body, strict=True)]
-    numeric = numeric or [False] * len(header)
-    for line in lines:
-        cells = [
-            " " * (width - cell_len(cell)) + cell if right else set_cell_size(cell, width)
-            for cell, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        print("  ".join(cells).rstrip())
+    body, columns = list(rows), []
+    for index, name in enumerate(header):
+        values = [row[index] for row in body]
+        cells = [name, *map(visible, values)]
+        width = max(map(cell_len, cells))
+        if body and all(isinstance(value, int | float | None) for value in values):
+            columns.append([" " * (width - cell_len(cell)) + cell for cell in cells])
+        else:
+            columns.append([set_cell_size(cell, width) for cell in cells])
+    for line in zip(*columns, strict=True):
+        print("  ".join(line).rstrip())
 
 
 def visible(cell: object) -> str:
@@ -57,76 +55,90 @@ def visible(cell: object) -> str:
         return "-"
     if isinstance(cell, float):
         return f"{cell:.4f}"
-    text = str(cell)
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(cell))
 
 
-@dataclass
 class Work:
-    """Texts done so far, and since when."""
+    """Texts done so far, and since when; `bar` is rich's, on a terminal."""
 
-    done: int = 0
-    started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def rate(self) -> str:
-        return f"{self.done / max(time.perf_counter() - self.started, 1e-9):,.0f} texts/s"
+    def __init__(self, bar: Any):
+        self.bar, self.done, self.started = bar, 0, time.perf_counter()
 
     def add(self, count: int) -> None:
-        """Note that `count` more texts are done."""
         self.done += count
+        if self.bar is not None:
+            self.bar.update(0, advance=count, message=self._rates().partition(", ")[2])
+
+    def _rates(self) -> str:
+        seconds = time.perf_counter() - self.started
+        return f"{seconds:.1f} s, {self.done / max(seconds, 1e-9):,.0f} texts/s"
 
     def close(self, *facts: str) -> None:
         """The one line at the end: `3 texts, 384 dimensions, 0.1 s, 30 texts/s`."""
-        log_line(f"{self.done:,} {', '.join(facts)}, {time.perf_counter() - self.started:.1f} s, {self.rate}")
+        log_line(f"{self.done:,} {', '.join(facts)}, {self._rates()}")
 
 
 @contextlib.contextmanager
-def working(total: int | None) -> Iterator[tuple[Work, Callable[[int], None]]]:
-    """The work, and what to call when texts are done; `total` is None where the end is not known."""
-    work = Work()
-    if not sys.stderr.isatty():
-        yield work, work.add
-        return
+def working(total: int | None) -> Iterator[Work]:
+    """The work, whose `add` is called when texts are done; `total` is None where the end is not known."""
     with _bar() as bar:
-        task = bar.add_task("", total=total, message="")
-
-        def report(count: int) -> None:
-            work.add(count)
-            bar.update(task, advance=count, message=work.rate)
-
-        yield work, report
+        if bar is not None:
+            bar.add_task("", total=total, message="")
+        yield Work(bar)
 
 
 @contextlib.contextmanager
 def training_progress() -> Iterator[Callable[[int, Any], None]]:
     """What to call after each training step: a bar with the loss on a terminal, a line per evaluation everywhere."""
-    if not sys.stderr.isatty():
-        yield log_evaluation
-        return
     with _bar() as bar:
         tasks: dict[int, Any] = {}
 
         def step(seed: int, progress: Any) -> None:
-            if seed not in tasks:
-                tasks[seed] = bar.add_task("", total=progress.total, completed=progress.step - 1, message="")
-            bar.update(tasks[seed], advance=1, message=f"loss {progress.loss:.3f}")
-            log_evaluation(seed, progress)
+            if bar is not None:
+                if seed not in tasks:
+                    tasks[seed] = bar.add_task("", total=progress.total, completed=progress.step - 1, message="")
+                bar.update(tasks[seed], advance=1, message=f"loss {progress.loss:.3f}")
+            if progress.metrics is not None:
+                metrics = "".join(f", dev {name} {value:.4f}" for name, value in progress.metrics.items())
+                done = f"step {progress.step:,} of {progress.total:,}"
+                log_line(f"seed {seed}, {done}, loss {progress.loss:.3f}{metrics}")
 
         yield step
 
 
-def log_evaluation(seed: int, progress: Any) -> None:
-    """`seed 0, step 40 of 160, loss 0.412, dev accuracy 0.871 …`, when there was an evaluation."""
-    if progress.metrics is not None:
-        metrics = "".join(f", dev {name} {value:.4f}" for name, value in progress.metrics.items())
-        log_line(f"seed {seed}, step {progress.step:,} of {progress.total:,}, loss {progress.loss:.3f}{metrics}")
+def run_training(train: Callable[..., Any], /, **arguments: Any) -> Any:
+    """The result of a training with progress on stderr; None in all but one of several processes under torchrun."""
+    from kinfolk.api.experiment import Callbacks
+    from kinfolk.training.distributed import world
+
+    is_main = world().is_main
+    with training_progress() if is_main else contextlib.nullcontext(lambda seed, progress: None) as step:
+        result = train(**arguments, callbacks=Callbacks(show_data, step))
+    return result if is_main else None
+
+
+def show_data(summary: Any, initialized: Sequence[str] = ()) -> None:
+    log_line(str(summary))
+    if initialized:
+        log_line(f"newly initialised parameters: {', '.join(initialized)}")
+
+
+def show_result(result: Any, json: bool, header: Sequence[str], rows: Sequence[Sequence[Any]], **more: Any) -> None:
+    """Notes, then metrics on the dev set as a table or, with `more`, as JSON; and where the model is."""
+    for note in result.notes:
+        log_line(f"note: {note}")
+    if json:
+        print_json({"folder": str(result.folder), "metrics": dict(result.metrics), **more})
+        return
+    if rows:
+        print_table(header, rows)
+    log_line(f"the model is in {result.folder / 'model'}, its report in {result.folder / 'report.md'}")
 
 
 def _bar() -> Any:
-    """How much is done, a message, and the time left; it goes when the work ends."""
+    """On a terminal how much is done, a message, and the time left; it goes when the work ends. Elsewhere None."""
+    if not sys.stderr.isatty():
+        return contextlib.nullcontext()
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable
+import random
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from kinfolk.errors import DataError, InputError, RowErrors, type_name
 
+DECILES = 10
+DEV_SHARE, MAX_DEV_PAIRS = 0.1, 2_000
 Label = str | float | tuple[str, ...]  # a class, a number, or any number of labels
+Item = TypeVar("Item")  # an example of any task, or a pair
+Group = list[int]  # indices of examples with the same text
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +91,6 @@ class Question:
 
 
 AnyExample = Example | Choice | Sentence | Question
-Item = TypeVar("Item", Example, Choice, Sentence, Question)
 Read = TypeVar("Read")
 
 
@@ -106,69 +112,150 @@ def to_example(value: Any, index: int) -> Any:
     """
     match value:
         case str(text), label:
-            return Example(text, None, _python_label(label), f"example {index}")
+            pair = None
         case str(text), str(pair), label:
-            return Example(text, pair, _python_label(label), f"example {index}")
-    return value
-
-
-def _python_label(label: Any) -> Any:
-    """A list of labels as a tuple, a NumPy scalar as a Python number."""
+            pass
+        case _:
+            return value
     if isinstance(label, list):
-        return tuple(label)
-    return label.item() if hasattr(label, "item") and getattr(label, "shape", None) == () else label
+        label = tuple(label)
+    elif hasattr(label, "item") and getattr(label, "shape", None) == ():  # a NumPy scalar
+        label = label.item()
+    return Example(text, pair, label, f"example {index}")
 
 
 def check_examples(examples: Iterable[object], task: str) -> list[AnyExample]:
-    """Examples that were made in a program, not read from a file: of the task's type, with labels that fit it."""
+    """Examples that were made in a program, not read from a file: of the task's type, with labels that fit it. Labels
+    become what a file would give: the class 1 is "1", True is "true", and all numbers are floats."""
     expected: type = {"tag": Sentence, "answer": Question, "choose": Choice}.get(task, Example)
     checked: list[Any] = []
     for index, example in enumerate(examples):
         if not isinstance(example, expected):
             name = expected.__name__
             raise InputError(f"example {index} is {type_name(example)}; the task {task} is trained on {name}s")
-        if isinstance(example, Example):
-            example = replace(example, label=_normalize_label(example.label, task))
-            if not _is_label(example.label, task):
-                wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
-                raise InputError(f"{example.location}: the label {str(example.label)[:60]!r} is not {wanted}")
-        checked.append(example)
+        checked.append(_with_label(example, task) if isinstance(example, Example) else example)
     return checked
 
 
-def _normalize_label(label: Any, task: str) -> Any:
-    """A label as a file would give it: the class 1 is "1", True is "true", and all numbers are floats."""
-    if task == "classify" and isinstance(label, bool | int):
-        return str(label).lower()
-    return float(label) if task == "regress" and type(label) is int else label
+def _with_label(example: Example, task: str) -> Example:
+    given: Any = example.label
+    match task, given:
+        case "multilabel", tuple(names) if all(isinstance(name, str) for name in names):
+            return example
+        case "regress", (float() | int()) as number if math.isfinite(number) and not isinstance(number, bool):
+            return replace(example, label=float(number))
+        case "classify", (bool() | int()) as name:
+            return replace(example, label=str(name).lower())
+        case "classify", str(name) if name:
+            return example
+    wanted = {"multilabel": "a tuple of names", "regress": "a finite number"}.get(task, "a name")
+    raise InputError(f"{example.location}: the label {str(example.label)[:60]!r} is not {wanted}")
 
 
-def _is_label(label: object, task: str) -> bool:
-    if task == "multilabel":
-        return isinstance(label, tuple) and all(isinstance(name, str) for name in label)
-    if task == "regress":
-        return isinstance(label, int | float) and not isinstance(label, bool) and math.isfinite(label)
-    return isinstance(label, str) and bool(label)
-
-
-def read_result(
-    examples: list[Read], errors: RowErrors, needs_some: bool = True, description: str = ""
-) -> ReadResult[Read]:
+def read_result(examples: list[Read], errors: RowErrors, description: str = "") -> ReadResult[Read]:
     """The result of a reader, unless there are too many bad rows or no good one."""
     errors.raise_if_any()
-    if needs_some and not examples:
+    if not examples:
         skipped = f" ({'; '.join(errors.messages)})" if errors.messages else ""
         raise DataError(f"{errors.location}: no examples in it{skipped}")
     return ReadResult(examples, errors.count, tuple(errors.messages), description)
 
 
 def numeric_labels(examples: Iterable[AnyExample]) -> list[float]:
-    """The labels that are numbers."""
-    labels = (example.label for example in examples if isinstance(example, Example))
-    return [label for label in labels if isinstance(label, float)]
+    return [label for example in examples if isinstance(label := getattr(example, "label", None), float)]
 
 
 def fingerprint(texts: tuple[str, ...]) -> bytes:
     """Equal for texts that differ at most in case and in the width of spaces; a hash, as contexts are long and many."""
     plain = "\0".join(" ".join(text.split()).casefold() for text in texts)
     return hashlib.blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def stratified_split(
+    examples: Sequence[Item], share: float = DEV_SHARE, seed: int = 0
+) -> tuple[list[Item], list[Item]]:
+    """(train, dev): about `share` of the examples is held out, at least one text; file order is kept on both sides.
+    Examples of the same `origin`, but for case and blanks, stay together. Classes keep their shares, numbers those of
+    their deciles. The first text of every class and the last one of any label or tag stay in train. Walks through the
+    shuffled groups, stratum by stratum, and takes one whenever too few are held out so far."""
+    if not 0 < share < 1:
+        raise InputError(f"share={share} is not between 0 and 1")
+    strata = _strata(examples)
+    left = Counter(name for groups in strata for group in groups for name in _names(examples, group))
+
+    def spare(group: Group) -> bool:  # does the training part have its labels and tags in another group too?
+        return all(left[name] > 1 for name in _names(examples, group))
+
+    generator = random.Random(f"{seed} split")
+    seen = generator.random() / share  # where the walk begins, so that no stratum is always rounded down
+    dev: set[int] = set()
+    for groups in strata:
+        generator.shuffle(groups)
+        for index, group in enumerate(groups):
+            seen += len(group)
+            due = (index or len(strata) == 1) and len(dev) + len(group) <= share * seen
+            if due and spare(group):
+                dev.update(group)
+                left.subtract(_names(examples, group))
+    if not dev:
+        largest = max(strata, key=len, default=[])
+        spared = [group for group in largest if spare(group)]
+        if len(largest) < 2 or not spared:
+            single = 2 * len(strata) > len(examples) > 1  # most classes have one example
+            hint = "most labels occur once (numbers are --task regress; is it the right column?), or " if single else ""
+            raise DataError(f"{len(examples)} examples are too few to hold some out: {hint}give a file of others")
+        smallest: Group = min(spared, key=len)
+        dev.update(smallest)
+    return _sides(examples, dev)
+
+
+def split_pairs(pairs: Sequence[Item], limit: int = MAX_DEV_PAIRS, seed: int = 0) -> tuple[list[Item], list[Item]]:
+    """(train, dev) of pairs: a tenth is held out for dev, but at most 2,000; no source is on both sides."""
+    groups = _groups(pairs)
+    if len(groups) < 2:
+        raise DataError(f"{len(pairs)} pairs with {len(groups)} sources are too few to hold some out; give a dev file")
+    wanted = max(1, min(limit, int(DEV_SHARE * len(pairs))))
+    random.Random(f"{seed} split").shuffle(groups)
+    dev: set[int] = set()
+    for group in groups[:-1]:  # one source stays in any case
+        if len(dev) + len(group) <= wanted:
+            dev.update(group)
+    if not dev:
+        smallest: Group = min(groups, key=len)
+        dev.update(smallest)
+    return _sides(pairs, dev)
+
+
+def _sides(examples: Sequence[Item], dev: set[int]) -> tuple[list[Item], list[Item]]:
+    train = [example for index, example in enumerate(examples) if index not in dev]
+    return train, [examples[index] for index in sorted(dev)]
+
+
+def _groups(examples: Sequence[Any]) -> list[Group]:
+    groups: dict[bytes, Group] = {}
+    for index, example in enumerate(examples):
+        groups.setdefault(fingerprint(example.origin), []).append(index)
+    return list(groups.values())
+
+
+def _strata(examples: Sequence[Any]) -> list[list[Group]]:
+    numbers = sorted(numeric_labels(examples))
+    cuts = [numbers[len(numbers) * decile // DECILES] for decile in range(1, DECILES)] if numbers else []
+    strata: dict[str, list[Group]] = {}
+    for group in _groups(examples):
+        first = examples[group[0]]
+        label = first.label if isinstance(first, Example) else None
+        name = str(bisect_right(cuts, label)) if isinstance(label, float) else label if isinstance(label, str) else ""
+        strata.setdefault(name, []).append(group)
+    return [strata[name] for name in sorted(strata)]
+
+
+def _names(examples: Sequence[Any], group: Group) -> set[str]:
+    names: set[str] = set()
+    for index in group:
+        match examples[index]:
+            case Example(label=str(label)):
+                names.add(label)
+            case Example(label=tuple(several)) | Sentence(tags=tuple(several)):
+                names.update(several)
+    return names

@@ -4,33 +4,29 @@ Files are UTF-8 (a byte-order mark is removed), and only \\n or \\r\\n ends a li
 An empty line is an empty text; no row is dropped. `read_texts` and its siblings yield nothing more from the first bad
 row on: the rest of the file is only checked, and the first errors are raised together, each as file:line: reason.
 Readers of labelled data build on `numbered_lines` and `numbered_rows`, which go on after a bad row where `RowErrors`
-allows some.
-
-`TableFormat` writes tables. It checks rows before anything is computed from them, so that a row which cannot be written
-is reported at once and not after hours.
+allows some. A row of a .parquet file (with pyarrow, an extra) is named by its number.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import io
-import json
-import math
+import importlib
 import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-from kinfolk.data.parquet import ParquetColumns, ParquetWriter, parquet_rows
-from kinfolk.errors import DataError, FolderError, InputError, RowErrors, json_type, missing_column
-from kinfolk.files import parse_json, reading
+from kinfolk.errors import DataError, FolderError, RowErrors, json_type, missing_column
+from kinfolk.files import parse_json, reading, require_file
 
 STDIN = "-"
 PARQUET = ".parquet"
+PARQUET_ROWS = 4096  # at once
 TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", PARQUET)
 TEXT_COLUMN = "text"  # of a table, unless the user names another
 LONGEST_LINE = 64 * 2**20  # a longer line is not text, and must not fill the memory
@@ -42,8 +38,30 @@ Lines = Iterator[tuple[int, str]]
 Records = Iterator[tuple[int, list[str]]]
 
 
+class BadValueError(ValueError):
+    """A value of a row that cannot be used; the reader adds the line."""
+
+
+@contextlib.contextmanager
+def note_bad(errors: RowErrors, line: int | str) -> Iterator[None]:
+    """A bad value within is an error of this row."""
+    try:
+        yield
+    except BadValueError as error:
+        errors.add(line, str(error))
+
+
+def text_cell(row: Row, name: str) -> str:
+    """A cell that must be there and hold a text."""
+    if name not in row:
+        raise BadValueError(missing_column(name, list(row)))
+    text = row[name]
+    if not isinstance(text, str):
+        raise BadValueError(f'"{name}" is {json_type(text)}, expected a string')
+    return text
+
+
 def is_table(path: str | Path) -> bool:
-    """Does the name say that the file has columns?"""
     return Path(path).suffix.lower() in TABLE_SUFFIXES
 
 
@@ -56,7 +74,6 @@ def read_texts(path: str | Path, column: str | None = None) -> Iterator[str]:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a file, without their ends."""
     errors = RowErrors(display_name(path))
     for _, line in numbered_lines(path, errors):
         if not errors.messages:
@@ -66,14 +83,14 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 def read_rows(path: str | Path, column: str = TEXT_COLUMN) -> Iterator[Row]:
     """The rows of a table; in each of them `column` is a string."""
+    errors = RowErrors(display_name(path))
     if not is_table(path):
         suffixes = ", ".join(TABLE_SUFFIXES)
-        raise DataError(f'{display_name(path)}: only {suffixes} files have columns, so there is no "{column}"')
-    return _checked_rows(path, column)
+        raise DataError(f'{errors.location}: only {suffixes} files have columns, so there is no "{column}"')
+    return _checked_rows(path, column, errors)
 
 
-def _checked_rows(path: str | Path, column: str) -> Iterator[Row]:
-    errors = RowErrors(display_name(path))
+def _checked_rows(path: str | Path, column: str, errors: RowErrors) -> Iterator[Row]:
     for line, row in numbered_rows(path, errors, column):
         if not isinstance(row[column], str):
             errors.add(line, f'"{column}" is {json_type(row[column])}, expected a string')
@@ -95,10 +112,8 @@ def numbered_lines(path: str | Path, errors: RowErrors) -> Lines:
 def numbered_rows(
     path: str | Path, errors: RowErrors, column: str | None = None, header: Sequence[str] | None = None
 ) -> Rows:
-    """Rows of a table, each with the number of its first line, or in a .parquet file its own.
-
-    `column` must be there. `header` names the columns of a .csv or .tsv file whose first line is already a row.
-    """
+    """Rows of a table, each with the number of its first line, or in a .parquet file its own. `column` must be there.
+    `header` names the columns of a .csv or .tsv file whose first line is already a row."""
     suffix = Path(path).suffix.lower()
     if header is not None and suffix not in (".csv", ".tsv"):
         raise DataError(f"{path}: its columns have names already; a header is for .csv and .tsv files without one")
@@ -114,38 +129,26 @@ def numbered_rows(
 
 
 def display_name(path: str | Path) -> str:
-    """The name of a file in messages."""
     return "standard input" if str(path) == STDIN else str(path)
 
 
-@contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[BinaryIO]:
-    if str(path) == STDIN:
-        if sys.stdin is None:
-            raise DataError("standard input is closed")
-        yield sys.stdin.buffer
-    else:
-        with Path(path).open("rb") as stream:
-            yield stream
+def _opened(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
+    if str(path) != STDIN:
+        return Path(path).open("rb")
+    if sys.stdin is None:
+        raise DataError("standard input is closed")
+    return contextlib.nullcontext(sys.stdin.buffer)
 
 
 def raw_lines(path: str | Path, ends: bool = False) -> Lines:
-    """As `numbered_lines`, but yields lines that are not UTF-8 too, for readers whose rows have several lines.
-
-    `is_utf8` tells them apart. With `ends` lines keep theirs. A file that is not text is an error.
-    """
+    """As `numbered_lines`, but yields lines that are not UTF-8 too (see `is_utf8`). With `ends` lines keep theirs."""
     with reading(Path(display_name(path))), _opened(path) as stream:
-        number = 0
-        while line := stream.readline(LONGEST_LINE + 1):
-            number += 1
-            location = f"{display_name(path)}:{number}"
-            if len(line) > LONGEST_LINE:
-                size = f"{LONGEST_LINE // 2**20} MB"
-                raise DataError(f"{location}: longer than {size} without a line end; is this a text file?")
-            if b"\0" in line:
+        for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), 1):
+            if len(line) > LONGEST_LINE or b"\0" in line:
+                reason = "a NUL byte" if b"\0" in line else f"longer than {LONGEST_LINE // 2**20} MB without a line end"
                 wide = line.startswith((b"\xff\xfe", b"\xfe\xff"))
                 advice = "it looks like UTF-16: convert it to UTF-8" if wide else "this is not a text file"
-                raise DataError(f"{location}: a NUL byte; {advice}")
+                raise DataError(f"{display_name(path)}:{number}: {reason}; {advice}")
             if not ends:
                 line = line.removesuffix(b"\n").removesuffix(b"\r")
             yield number, line.decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
@@ -188,7 +191,7 @@ def _table_rows(records: Records, column: str | None, header: Sequence[str] | No
             yield number, dict(zip(names, fields, strict=True))
         elif fields:  # with two columns or more, a blank line holds no row
             _refuse_tabs(number, fields, errors)
-            errors.add(number, f"{len(fields)} fields, the header has {len(names)}")
+            errors.add(number, f"{len(fields)} fields, expected {len(names)}")
 
 
 def _refuse_tabs(number: int, fields: Sequence[str], errors: RowErrors) -> None:
@@ -196,36 +199,21 @@ def _refuse_tabs(number: int, fields: Sequence[str], errors: RowErrors) -> None:
         errors.stop(number, "its columns are separated by tabs, not commas: name the file .tsv")
 
 
-def _uses_semicolons(line: str, count: int | None) -> bool:
-    if count is None:
-        return ";" in line and "," not in line
-    fields = {mark: len(next(csv.reader([line], delimiter=mark), [])) for mark in ",;"}
-    return fields[";"] == count != fields[","]
-
-
 def _csv_records(lines: Lines, errors: RowErrors, count: int | None) -> Records:
-    """Records with the number of their first line; a quoted field may run over several.
-
-    Spreadsheets of many countries write semicolons. The header line shows it, or without one a first row that has
-    `count` fields in that way only.
-    """
+    """Records with the number of their first line; a quoted field may run over several. Spreadsheets of many countries
+    write semicolons. The header line shows it, or without one a first row that has `count` fields in that way only."""
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # the module's own 128 KB is less than a long text
-    reached = 0
-
-    def feed() -> Iterator[str]:
-        nonlocal reached
-        for number, line in lines:
-            reached = number
-            yield line
-
-    first = next(lines, None)
-    lines = lines if first is None else chain([first], lines)
-    semicolons = first is not None and _uses_semicolons(first[1], count)
-    reader = csv.reader(feed(), strict=True, delimiter=";" if semicolons else ",")
+    texts = (line for _, line in lines)
+    first = next(texts, "")
+    semicolons = ";" in first and "," not in first
+    if count is not None:
+        fields = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in ",;"}
+        semicolons = fields[";"] == count != fields[","]
+    reader = csv.reader(chain([first] * bool(first), texts), strict=True, delimiter=";" if semicolons else ",")
     while True:
-        number = reached + 1
+        number = reader.line_num + 1
         try:
-            fields = next(reader)
+            record = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
@@ -233,103 +221,36 @@ def _csv_records(lines: Lines, errors: RowErrors, count: int | None) -> Records:
                 errors.stop(number, "a quote is opened and never closed")
             errors.add(number, str(error))
             continue
-        if all(map(is_utf8, fields)):
-            yield number, fields
+        if all(map(is_utf8, record)):
+            yield number, record
         else:
             errors.add(number, "not UTF-8 text")
 
 
-class Writer(Protocol):
-    """Writes rows to a stream that someone else opens and closes."""
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Add rows."""
-
-    def finish(self) -> None:
-        """Complete the file; must be called after a failure too."""
-
-
-class TableFormat:
-    """The format that a path names, and the columns that it will have: those of the first row."""
-
-    def __init__(self, path: str | Path):
-        self.path, self.suffix = path, Path(path).suffix.lower()
-        if self.suffix not in TABLE_SUFFIXES:
-            raise InputError(f"{path}: predictions are written to a file that ends in {', '.join(TABLE_SUFFIXES)}")
-        self.columns = ParquetColumns(str(path)) if self.suffix == PARQUET else None
-        self.names: list[str] | None = None
-
-    def row_error(self, row: Row) -> str | None:
-        """Why this row cannot be written to the file after the ones before it."""
-        if self.suffix == ".jsonl":
-            return None
-        if self.names is None:
-            self.names = list(row)
-        if list(row) != self.names:
-            return f"other columns than in the rows before, which {self.suffix} cannot hold; write .jsonl"
-        if self.suffix == ".tsv" and any(mark in cell for cell in map(_cell, row.values()) for mark in "\t\n\r"):
-            return "a text with a tab or a line break cannot be written to a .tsv file; write .csv or .jsonl"
-        return None
-
-    def infer_types(self, rows: Sequence[Row]) -> None:
-        """Infer the types of columns, where the format has types; values without a common type are an error."""
-        if self.columns is not None:
-            self.columns.infer_types(rows)
-
-    def writer(self, stream: BinaryIO) -> Writer:
-        """What writes the inferred columns to a new stream."""
-        return TextWriter(stream, self.path) if self.columns is None else ParquetWriter(stream, self.columns)
+def parquet_rows(path: Path, errors: RowErrors, column: str | None = None) -> Rows:
+    """Each row with its number, from 1; `column` must be there."""
+    with open_parquet(path) as file:
+        names = file.schema_arrow.names
+        if len(set(names)) < len(names):
+            errors.stop(1, "duplicate column names")
+        if column is not None and column not in names:
+            errors.stop(1, missing_column(column, names))
+        yield from enumerate((row for batch in file.iter_batches(PARQUET_ROWS) for row in batch.to_pylist()), 1)
 
 
-class TextWriter:
-    """Rows to a .csv, .tsv or .jsonl stream; the first row gives the header."""
-
-    def __init__(self, stream: BinaryIO, path: str | Path):
-        self.form = TableFormat(path)
-        self.stream = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="", write_through=True)
-        self.table = csv.writer(self.stream, lineterminator="\n")
-
-    def write(self, rows: Sequence[Row]) -> None:
-        for row in rows:
-            if self.form.suffix == ".jsonl":
-                self.stream.write(json_line(row) + "\n")
-                continue
-            first = self.form.names is None
-            error = self.form.row_error(row)
-            if error:
-                raise DataError(f"{self.form.path}: {error}")
-            if first:
-                self._write_cells(list(row))
-            self._write_cells([_cell(value) for value in row.values()])
-
-    def finish(self) -> None:
-        self.stream.detach()
-
-    def _write_cells(self, cells: list[str]) -> None:
-        if self.form.suffix == ".csv":
-            self.table.writerow(cells)
-        else:
-            self.stream.write("\t".join(cells) + "\n")
-
-
-def _cell(value: Any) -> str:
-    """A value in a table of text: nothing for null, JSON for truth values, lists and objects."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json_line(value) if isinstance(value, bool | list | dict) else str(value)
-
-
-def json_line(value: Any) -> str:
-    """A value as JSON: NaN is null, and what JSON does not know (a date) is its text."""
+@contextlib.contextmanager
+def open_parquet(path: Path) -> Iterator[Any]:
+    require_file(path)
+    library, parquet = import_pyarrow(str(path)), importlib.import_module("pyarrow.parquet")
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=str)
-    except ValueError:  # JSON has no NaN and no infinity
-        return json.dumps(_finite(value), ensure_ascii=False, default=str)
+        with reading(path), parquet.ParquetFile(path) as file:
+            yield file
+    except (library.ArrowException, ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{path}: cannot be read as parquet ({str(error)[:200]})") from None
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def import_pyarrow(location: str) -> Any:
+    try:
+        return importlib.import_module("pyarrow")
+    except ImportError:
+        raise DataError(f"{location}: .parquet needs pyarrow; pip install pyarrow, or convert the file") from None

@@ -20,20 +20,14 @@ LARGEST_TEMPERATURE = 1e30
 
 @dataclass(frozen=True)
 class DecodingConstraints:
-    """What every text obeys.
+    """What every text obeys. The log-probabilities of what is not in `never` stay the model's own."""
 
-    `end` ends a text and is not part of it. Tokens in `never` are suppressed, and the log-probabilities of the others
-    stay the model's own, unless they are `renormalized`. A text that reaches its maximum length is cut there, unless
-    `forced_end` gives the last position to the end token, at probability 1 (transformers' forced_eos_token_id).
-    """
-
-    end: int
+    end: int  # ends a text and is not part of it
     never: tuple[int, ...] = ()
-    forced_end: bool = False
+    forced_end: bool = False  # has the last position, at probability 1 (transformers' forced_eos_token_id)
     renormalized: bool = False  # transformers' renormalize_logits
 
     def check(self, vocabulary: int) -> None:
-        """Refuse constraints that name unknown tokens, or forbid all."""
         for token in (self.end, *self.never):
             if not 0 <= token < vocabulary:
                 raise InputError(f"token {token} is outside the model's vocabulary of {vocabulary}")
@@ -41,10 +35,7 @@ class DecodingConstraints:
             raise InputError(f"all {vocabulary} tokens of the vocabulary are forbidden; leave one that may be written")
 
     def apply(self, scores: Tensor, last: Tensor) -> Tensor:
-        """Scores (rows, vocabulary) -> log-probabilities of the next token; `last` (rows,) marks last positions.
-
-        What is forbidden has minus infinity. At least float32, whatever the model computes in.
-        """
+        """Scores (rows, vocabulary) -> log-probabilities, at least float32; `last` (rows,) marks last positions."""
         exact = scores.dtype if scores.dtype == torch.float64 else torch.float32
         log_probabilities = scores.log_softmax(-1, dtype=exact)
         if self.never:
@@ -57,29 +48,21 @@ class DecodingConstraints:
 
 @dataclass(frozen=True, eq=False)
 class Hypothesis:
-    """A text as ids, without the end token.
-
-    `log_probability` is the model's, the end token included; `score` is what the search ranked by (elsewhere the same).
-    `finished` is false for a text that was cut at its maximum length.
-    """
+    """A text as ids, without the end token."""
 
     ids: list[int]
-    score: float
-    log_probability: float
-    finished: bool
+    score: float  # what the search ranked by
+    log_probability: float  # the model's, end token included
+    finished: bool  # or cut at its maximum length
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to generate: one text per sentence of `source`.
-
-    `begin` is the token that is fed first (one for all, or one per sentence), `max_lengths` the maximum number of
-    tokens of each text, the end token included.
-    """
+    """What to generate: one text per sentence of `source`."""
 
     source: Tokens
-    begin: int | Sequence[int]
-    max_lengths: Sequence[int]
+    begin: int | Sequence[int]  # what is fed first: one token for all, or one per sentence
+    max_lengths: Sequence[int]  # in tokens, the end included
     constraints: DecodingConstraints
 
     def __post_init__(self) -> None:
@@ -99,13 +82,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Penalty:
-    """What the log-probability of a text of n tokens is divided by: ((5 + n) / 6)^alpha (gnmt) or n^alpha (power).
+    """What the log-probability of a text of n tokens is divided by: ((5 + n) / 6)^alpha (gnmt) or n^alpha (power)."""
 
-    gnmt: Wu et al. 2016, equation 14. Larger alphas favour longer texts; 0 ranks by log-probability alone.
-    """
-
-    alpha: float = 0.6
-    kind: str = "gnmt"
+    alpha: float = 0.6  # larger ones favour longer texts; 0 ranks by log-probability alone
+    kind: str = "gnmt"  # Wu et al. 2016, equation 14
 
     def __post_init__(self) -> None:
         check_choice("penalty", self.kind, PENALTIES)
@@ -117,7 +97,6 @@ class Penalty:
         return base**self.alpha
 
     def of(self, length: int) -> float:
-        """The penalty of one length."""
         return self(torch.tensor(length)).item()
 
 
@@ -135,27 +114,18 @@ class Beam:
         if not 1 <= self.n_best <= self.beams:
             raise InputError(f"n_best={self.n_best} must be from 1 to the beam size, which is {self.beams}")
 
-    @property
-    def kept(self) -> int:
-        """How many finished texts a sentence must have before it can be done."""
-        return self.n_best if self.early_stopping == "never" else self.beams
-
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw, in this order: divide by `temperature`, keep the `top_k` likeliest, keep `top_p` of the mass.
+    """How to draw, in this order: divide by `temperature`, keep the `top_k` likeliest, keep `top_p` of the mass."""
 
-    `top_p` keeps the smallest set of likeliest tokens whose share reaches it (Holtzman et al. 2020).
-    """
-
-    temperature: float = 1.0
+    temperature: float = 1.0  # 0: the likeliest token every time (greedy)
     top_k: int | None = None
-    top_p: float | None = None
+    top_p: float | None = None  # the smallest set of likeliest tokens that has this share (Holtzman et al. 2020)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        hint = "; for the likeliest token every time use greedy search (beam 1)" if self.temperature == 0 else ""
-        check_number("temperature", self.temperature, 0, LARGEST_TEMPERATURE, f"above 0{hint}")
+        check_number("temperature", self.temperature, 0, LARGEST_TEMPERATURE, "0 (greedy) or more", inclusive=True)
         if self.top_k is not None:
             check_int("top_k", self.top_k)
         if self.top_p is not None:

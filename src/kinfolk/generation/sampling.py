@@ -17,8 +17,8 @@ from torch import Tensor
 
 from kinfolk.errors import InputError
 from kinfolk.generation.config import Hypothesis, Request, Sampling
-from kinfolk.generation.search import generate
-from kinfolk.nn.state import StepModel
+from kinfolk.generation.search import Choose, generate
+from kinfolk.models.family import Model
 
 SMALLEST_TEMPERATURE = 1e-30  # where the likeliest token has all of the share already; less is no number of 32 bits
 FIRST_WIDTH = 256  # of the likeliest tokens, enough for most top_p; sorting a whole vocabulary is slow
@@ -26,14 +26,14 @@ FIRST_WIDTH = 256  # of the likeliest tokens, enough for most top_p; sorting a w
 
 @torch.inference_mode()
 def sample(
-    model: StepModel[Any], request: Request, options: Sampling | None = None, numbers: Sequence[int] | None = None
+    model: Model, request: Request, options: Sampling | None = None, numbers: Sequence[int] | None = None
 ) -> list[Hypothesis]:
-    """For each sentence a text drawn at random.
+    """For each sentence a text drawn at random; its log-probability is the model's own, whatever the temperature."""
+    return generate(model, request, chooser(request, options or Sampling(), numbers))
 
-    `numbers` are the sentences' numbers in the whole job (by default their places in the request): the random stream
-    hangs on them. The log-probability of a text is the model's own, whatever the temperature.
-    """
-    settings = options or Sampling()
+
+def chooser(request: Request, settings: Sampling, numbers: Sequence[int] | None = None) -> Choose:
+    """Draws the next token of each row; `numbers` are the sentences' in the whole job, by default in the request."""
     own = range(len(request.max_lengths)) if numbers is None else numbers
     if len(own) != len(request.max_lengths) or not all(0 <= number < 2**63 for number in own):
         raise InputError(f"expected a number from 0 on for each of the {len(request.max_lengths)} sentences")
@@ -43,11 +43,13 @@ def sample(
         uniform = uniforms(settings.seed, streams[sentences.cpu().numpy()], length)
         return draw(log_probabilities, torch.from_numpy(uniform).to(log_probabilities.device), settings)
 
-    return generate(model, request, choose)
+    return choose
 
 
 def draw(log_probabilities: Tensor, uniform: Tensor, options: Sampling) -> Tensor:
     """One id per row of log-probabilities (rows, vocabulary), picked by a number in [0, 1) per row."""
+    if options.temperature == 0:
+        return log_probabilities.argmax(-1)
     # Relative to the largest, so that no temperature leads beyond the largest number.
     below = log_probabilities - log_probabilities.amax(-1, keepdim=True)
     shares = (below / max(options.temperature, SMALLEST_TEMPERATURE)).softmax(-1)

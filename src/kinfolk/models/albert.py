@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from kinfolk.models.bert import Bert, BertConfig
-from kinfolk.models.encoder_family import IGNORED, block_keys, encoder_heads, pooled_head
-from kinfolk.models.family import Family, Head, Keys, Preset
-from kinfolk.nn.blocks import SharedStack
+from kinfolk.models.encoder_family import TextForm, encoder_family, encoder_keys, masked_keys
+from kinfolk.models.family import Preset
+from kinfolk.nn.blocks import SharedStack, build_block
 from kinfolk.nn.embeddings import SummedEmbeddings
 from kinfolk.nn.fast.linear import Embedding, Linear
 from kinfolk.nn.packed import Tokens
@@ -27,8 +27,6 @@ from kinfolk.nn.packed import Tokens
 
 @dataclass(frozen=True)
 class AlbertConfig(BertConfig):
-    """Adds the embedding's width and the number of groups."""
-
     vocabulary_size: int = 30_000
     embedding_width: int = 128
     groups: int = 1
@@ -37,10 +35,7 @@ class AlbertConfig(BertConfig):
     activation: str = "gelu_tanh"
 
     sizes: ClassVar = (*BertConfig.sizes, "embedding_width", "groups")
-    hf_names: ClassVar[dict[str, str]] = BertConfig.hf_names | {
-        "embedding_width": "embedding_size",
-        "groups": "num_hidden_groups",
-    }
+    hf_names: ClassVar = BertConfig.hf_names | {"embedding_width": "embedding_size", "groups": "num_hidden_groups"}
     hf_required: ClassVar[dict[str, Any]] = BertConfig.hf_required | {"inner_group_num": 1}
     hf_defaults: ClassVar[dict[str, Any]] = {"width": 4096, "heads": 64, "inner_width": 16_384}  # the xxlarge size
 
@@ -50,14 +45,12 @@ class AlbertConfig(BertConfig):
 
 
 class Albert(Bert):
-    """BERT with two slots filled otherwise."""
-
     def build_embeddings(self, config: BertConfig) -> nn.Module:
         return WidenedEmbeddings(SummedEmbeddings(config, config.table_width), config.width)
 
     def build_stack(self, config: BertConfig) -> nn.Module:
         assert isinstance(config, AlbertConfig)
-        return SharedStack([self.build_block(config) for _ in range(config.groups)], config.layers)
+        return SharedStack([build_block(config) for _ in range(config.groups)], config.layers)
 
     @property
     def token_embedding(self) -> Embedding:
@@ -83,46 +76,24 @@ PRESETS = {
     "albert-xxlarge-v2": Preset(AlbertConfig(width=4096, heads=64, inner_width=16_384), "235M"),
 }
 
-KEYS: Keys = {  # ours: theirs, below "albert."; the longest match wins
-    "embeddings.narrow.tokens": "embeddings.word_embeddings",
-    "embeddings.narrow.positions": "embeddings.position_embeddings",
-    "embeddings.narrow.segments": "embeddings.token_type_embeddings",
-    "embeddings.narrow.norm": "embeddings.LayerNorm",
-    "embeddings.widen": "encoder.embedding_hidden_mapping_in",
-    **block_keys(
-        "stack.blocks.{}",
-        "encoder.albert_layer_groups.{}.albert_layers.0",
-        qkv=("attention.query", "attention.key", "attention.value"),
-        output="attention.dense",
-        attention_norm="attention.LayerNorm",
-        up="ffn",
-        down="ffn_output",
-        norm="full_layer_layer_norm",
-    ),
-    "pooler.dense": "pooler",
-}
-MASKED_LM = {
-    "transform": "predictions.dense",
-    "norm": "predictions.LayerNorm",
-    "bias": "predictions.bias",
-    "table": "predictions.decoder",
-}
-SENTENCE_ORDER = Head(pooled_head, "AlbertForPreTraining", {"output": "sop_classifier.classifier"})
+KEYS = encoder_keys(
+    qkv=("attention.query", "attention.key", "attention.value"),
+    parts=("attention.dense", "attention.LayerNorm", "ffn", "ffn_output", "full_layer_layer_norm"),
+    layer="encoder.albert_layer_groups.{}.albert_layers.0",
+    embeddings="embeddings.narrow",
+) | {"embeddings.widen": "encoder.embedding_hidden_mapping_in", "pooler.dense": "pooler"}
 
-FAMILY = Family(
-    name="albert",
+FAMILY = encoder_family(
+    "albert",
+    "Albert",
     title="ALBERT",
     parent="bert",
     idea="all layers share one set of weights, and the embedding is narrow: eighteen times fewer parameters",
     paper="Lan et al. 2019",
     config=AlbertConfig,
     body=Albert,
-    prefix="albert",
-    base_architecture="AlbertModel",
-    pretraining_heads=("masked_lm", "sentence_order"),
-    joint_architecture="AlbertForPreTraining",
     presets=PRESETS,
     keys=KEYS,
-    heads=encoder_heads("Albert", MASKED_LM) | {"sentence_order": SENTENCE_ORDER},
-    ignored=IGNORED,
+    masked_lm=masked_keys("predictions", "dense", "LayerNorm", "bias", "decoder"),
+    pretraining={"sentence_order": TextForm(keys={"output": "sop_classifier.classifier"}).head("AlbertForPreTraining")},
 )

@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
-from kinfolk.models.encoder_family import IGNORED, block_keys, encoder_heads, pooled_head
-from kinfolk.models.family import Family, Head, Keys, Preset
-from kinfolk.nn.blocks import Block, Stack, build_block
-from kinfolk.nn.embeddings import SummedEmbeddings
+from kinfolk.models.encoder_family import FEED_FORWARD, TextForm, encoder_family, encoder_keys, masked_keys
+from kinfolk.models.family import Preset
+from kinfolk.nn.blocks import Stack, build_block
+from kinfolk.nn.embeddings import BucketedBias, SummedEmbeddings
 from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding
 from kinfolk.nn.heads import Pooler
 from kinfolk.nn.packed import Layout, Tokens
-from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import Full, Scope
 from kinfolk.nn.trace import Trace
 
@@ -55,20 +54,12 @@ class BertConfig(Config):
     sizes: ClassVar = (*Config.sizes, "heads", "inner_width")
     choices: ClassVar = {"activation": tuple(ACTIVATIONS)}
     hf_names: ClassVar[dict[str, str]] = {
-        "vocabulary_size": "vocab_size",
-        "width": "hidden_size",
-        "layers": "num_hidden_layers",
-        "heads": "num_attention_heads",
-        "inner_width": "intermediate_size",
-        "positions": "max_position_embeddings",
-        "segments": "type_vocab_size",
-        "activation": "hidden_act",
-        "dropout": "hidden_dropout_prob",
-        "attention_dropout": "attention_probs_dropout_prob",
-        "norm_epsilon": "layer_norm_eps",
-        "init_std": "initializer_range",
-        "pad_id": "pad_token_id",
-    }
+        "vocabulary_size": "vocab_size", "width": "hidden_size", "layers": "num_hidden_layers",
+        "heads": "num_attention_heads", "inner_width": "intermediate_size",
+        "positions": "max_position_embeddings", "segments": "type_vocab_size", "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob", "attention_dropout": "attention_probs_dropout_prob",
+        "norm_epsilon": "layer_norm_eps", "init_std": "initializer_range", "pad_id": "pad_token_id",
+    }  # fmt: skip
     hf_required: ClassVar[dict[str, Any]] = {"position_embedding_type": "absolute", "is_decoder": False}
 
     def __post_init__(self) -> None:
@@ -80,49 +71,42 @@ class BertConfig(Config):
 class Bert(nn.Module):
     """tokens -> (tokens, width), through `build_…` slots that relatives override."""
 
+    scope: Scope = Full()
+
     def __init__(self, config: BertConfig, pooler: bool = False):
         super().__init__()
         self.depth = config.layers
         self.embeddings = self.build_embeddings(config)
         self.stack = self.build_stack(config)
         self.bias = self.build_bias(config)
-        self.scope = self.build_scope(config)
         self.pooler = Pooler(config.width) if pooler else None
 
     def build_embeddings(self, config: BertConfig) -> nn.Module:
         return SummedEmbeddings(config, config.width)
 
-    def build_block(self, config: BertConfig) -> Block:
-        return build_block(config)
-
     def build_stack(self, config: BertConfig) -> nn.Module:
-        return Stack([self.build_block(config) for _ in range(config.layers)])
+        return Stack([build_block(config) for _ in range(config.layers)])
 
     def build_bias(self, config: BertConfig) -> BucketedBias | None:
         return None
 
-    def build_scope(self, config: BertConfig) -> Scope:
-        return Full()
-
     @property
     def token_embedding(self) -> Embedding:
-        """The token embedding (vocabulary, table width), which the masked-LM head shares."""
         return self.embeddings.tokens  # type: ignore[return-value]
 
     def layer_id(self, name: str) -> int:
         """The layer that a weight belongs to, from 1, and 0 for embeddings; of several that share it the highest."""
         if name.startswith("pooler."):
             return self.depth + 1
-        found, blocks = BLOCK.search(name), len(self.stack.blocks)  # type: ignore[arg-type]
+        match, blocks = BLOCK.search(name), len(self.stack.blocks)  # type: ignore[arg-type]
         # Block b serves the layers i with i * blocks // layers == b; the highest of them, counted from 1:
-        return math.ceil((int(found[1]) + 1) * self.stack.layers / blocks) if found else 0  # type: ignore[operator]
+        return math.ceil((int(match[1]) + 1) * self.stack.layers / blocks) if match else 0  # type: ignore[operator]
 
     def forward(self, tokens: Tokens, trace: Trace | None = None, depth: int | None = None) -> Tensor:
         plan = self.scope.plan(tokens.layout)
         hidden = self.embeddings(tokens)
         if trace is not None:
-            trace.begin(tokens.layout)
-            trace.add_hidden(hidden)
+            trace.begin(tokens.layout, hidden)
         bias = None if self.bias is None else self.bias(plan)
         return self.stack(hidden, plan, bias, trace, depth)  # type: ignore[no-any-return]
 
@@ -135,62 +119,45 @@ class Bert(nn.Module):
         if last < 0:
             return layout.first(self.embeddings(tokens))
         hidden = self(tokens, depth=last)
-        plan = self.scope.plan(Layout((1,) * layout.sequences, layout.device), layout)
+        plan = self.scope.plan(Layout((1,) * layout.sequences, layout.device), layout, layout.first_rows)
         bias = None if self.bias is None else self.bias(plan)
-        return self.stack.block(last)(hidden, plan, bias, at=layout.first_rows)  # type: ignore[operator, no-any-return]
+        return self.stack.block(last)(hidden, plan, bias)  # type: ignore[operator, no-any-return]
 
 
 ROUGHLY = "110M, as the English one; its vocabulary is another"
+LARGE = BertConfig(width=1024, layers=24, heads=16, inner_width=4096)
 PRESETS = {
     "bert-base-uncased": Preset(BertConfig(), "110M"),
     "bert-base-cased": Preset(BertConfig(vocabulary_size=28_996), "110M"),
-    "bert-large-uncased": Preset(BertConfig(width=1024, layers=24, heads=16, inner_width=4096), "340M"),
-    "bert-large-cased": Preset(
-        BertConfig(vocabulary_size=28_996, width=1024, layers=24, heads=16, inner_width=4096), "340M"
-    ),
+    "bert-large-uncased": Preset(LARGE, "340M"),
+    "bert-large-cased": Preset(replace(LARGE, vocabulary_size=28_996), "340M"),
+    # Turc et al. 2019
+    "bert-tiny": Preset(BertConfig(width=128, layers=2, heads=2, inner_width=512), "4.4M"),
+    "bert-mini": Preset(BertConfig(width=256, layers=4, heads=4, inner_width=1024), "11.3M"),
+    "bert-small": Preset(BertConfig(width=512, layers=4, heads=8, inner_width=2048), "29.1M"),
+    "bert-medium": Preset(BertConfig(width=512, layers=8, heads=8, inner_width=2048), "41.7M"),
     "bert-base-multilingual-cased": Preset(BertConfig(vocabulary_size=119_547), ROUGHLY),
     "bert-base-chinese": Preset(BertConfig(vocabulary_size=21_128), ROUGHLY),
 }
 
-KEYS: Keys = {  # ours: theirs, below "bert."; the longest match wins
-    "embeddings.tokens": "embeddings.word_embeddings",
-    "embeddings.positions": "embeddings.position_embeddings",
-    "embeddings.segments": "embeddings.token_type_embeddings",
-    "embeddings.norm": "embeddings.LayerNorm",
-    **block_keys(
-        "stack.blocks.{}",
-        "encoder.layer.{}",
-        qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
-        output="attention.output.dense",
-        attention_norm="attention.output.LayerNorm",
-        up="intermediate.dense",
-        down="output.dense",
-        norm="output.LayerNorm",
-    ),
-    "pooler": "pooler",
-}
-MASKED_LM = {
-    "transform": "cls.predictions.transform.dense",
-    "norm": "cls.predictions.transform.LayerNorm",
-    "bias": "cls.predictions.bias",
-    "table": "cls.predictions.decoder",
-}
-NEXT_SENTENCE = Head(pooled_head, "BertForNextSentencePrediction", {"output": "cls.seq_relationship"})
+# Ours: theirs, below "bert."; the longest match wins.
+KEYS = encoder_keys(
+    qkv=("attention.self.query", "attention.self.key", "attention.self.value"),
+    parts=("attention.output.dense", "attention.output.LayerNorm", *FEED_FORWARD),
+) | {"pooler": "pooler"}
+NEXT_SENTENCE = TextForm(keys={"output": "cls.seq_relationship"})
 
-FAMILY = Family(
-    name="bert",
+FAMILY = encoder_family(
+    "bert",
+    "Bert",
     title="BERT",
     parent="kinfolk-transformer",
     idea="reads in both directions at once; learns by guessing hidden words and next sentences",
     paper="Devlin et al. 2018",
     config=BertConfig,
     body=Bert,
-    prefix="bert",
-    base_architecture="BertModel",
-    pretraining_heads=("masked_lm", "next_sentence"),
-    joint_architecture="BertForPreTraining",
     presets=PRESETS,
     keys=KEYS,
-    heads=encoder_heads("Bert", MASKED_LM) | {"next_sentence": NEXT_SENTENCE},
-    ignored=IGNORED,
+    masked_lm=masked_keys("cls.predictions", "transform.dense", "transform.LayerNorm", "bias", "decoder"),
+    pretraining={"next_sentence": NEXT_SENTENCE.head("BertForNextSentencePrediction")},
 )

@@ -19,16 +19,13 @@ MAX_SETTINGS = 1_000
 MAX_SIZE = 2**24  # no width, vocabulary or table of positions comes near it
 
 # Public names of activations, and ours. `gelu_new` and its relatives are one formula.
-HF_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "tanh": "tanh",
-}
+HF_ACTIVATIONS = {name: name for name in ("gelu", "relu", "silu", "tanh")}
+HF_ACTIVATIONS |= {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "swish": "silu"}
+
+
+def renamed(hf_names: Mapping[str, str], absent: str, **public: str) -> dict[str, str]:
+    """The public names of a parent, without its settings `absent` and with other names for some."""
+    return {name: theirs for name, theirs in hf_names.items() if name not in absent.split()} | public
 
 
 @dataclass(frozen=True)
@@ -48,14 +45,16 @@ class Config:
     sizes: ClassVar[tuple[str, ...]] = ("vocabulary_size", "width", "positions")  # fields that are at least 1
     choices: ClassVar[dict[str, Sequence[str]]] = {}  # fields with a list of values
 
+    # Does the state of generation hold all that came before? Then texts are one stream with an end before each, and a
+    # prompt may be of any length; else the context is all that a token sees.
+    carries_state: ClassVar[bool] = False
+
     @classmethod
     def public_names(cls) -> dict[str, str]:
-        """Fields and what config.json calls them."""
         return cls.hf_names or {field.name: field.name for field in dataclasses.fields(cls)}
 
     @property
     def first_position(self) -> int:
-        """The row of the position table that the first token of a text takes."""
         return 0
 
     @property
@@ -65,23 +64,14 @@ class Config:
 
     @property
     def table_width(self) -> int:
-        """Width of the token embedding."""
         return self.width
 
     @property
     def target_vocabulary(self) -> int:
-        """How many scores a vocabulary head gives."""
         return self.vocabulary_size
 
     @classmethod
     def make(cls, **settings: Any) -> Self:
-        """A config from named settings; an unknown name is an error that suggests the did_you_mean known one.
-
-        >>> from kinfolk.models.bert import BertConfig
-        >>> BertConfig.make(widht=8)
-        Traceback (most recent call last):
-        kinfolk.errors.ConfigError: BertConfig has no setting "widht"; did you mean "width"?
-        """
         known = [field.name for field in dataclasses.fields(cls)]
         for name in settings:
             if name not in known:
@@ -92,9 +82,8 @@ class Config:
     def from_hf(cls, hf_config: Mapping[str, Any], location: str) -> Self:
         """Read a public config.json. Names we do not know are left alone unless they look like a misspelling."""
         for name, value in cls.hf_required.items():
-            if name in hf_config and hf_config[name] not in (value, None):
-                actual = str(hf_config[name])[:60]
-                raise ConfigError(f"{location}: {name}={actual!r} is not supported here (only {value!r} is)")
+            if (actual := hf_config.get(name)) not in (value, None):
+                raise ConfigError(f"{location}: {name}={str(actual)[:60]!r} is not supported here (only {value!r} is)")
         public = cls.public_names()
         ours = {theirs: name for name, theirs in public.items()}
         if len(hf_config) > MAX_SETTINGS:
@@ -119,7 +108,6 @@ class Config:
             raise ConfigError(f"{location}: {error}") from None
 
     def to_hf(self) -> dict[str, Any]:
-        """The settings under their public names, as config.json wants them."""
         names = self.public_names()
         settings = {theirs: getattr(self, name) for name, theirs in names.items()}
         for name in self.hf_values.keys() & names.keys():
@@ -136,22 +124,15 @@ class Config:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1")
         for name, values in self.choices.items():
-            if getattr(self, name) not in values:
-                raise ConfigError(
-                    f"{name} {getattr(self, name)[:60]!r} is not known; choose one of {', '.join(values)}"
-                )
+            if (value := getattr(self, name)) not in values:
+                raise ConfigError(f"{name} {value[:60]!r} is not known; choose one of {', '.join(values)}")
         if self.context < 1:
-            raise ConfigError(
-                f"{self.positions} positions leave no room for a text that starts at {self.first_position}"
-            )
+            raise ConfigError(f"{self.positions} positions leave no room for a text from {self.first_position}")
 
     def check_ids(self, *names: str) -> None:
-        """Refuse ids that the (target) vocabulary does not have."""
         for name in names:
-            if getattr(self, name) >= self.target_vocabulary:
-                raise ConfigError(
-                    f"{name}={getattr(self, name):,} is not an id of a vocabulary of {self.target_vocabulary:,}"
-                )
+            if (token := getattr(self, name)) >= self.target_vocabulary:
+                raise ConfigError(f"{name}={token:,} is not an id of a vocabulary of {self.target_vocabulary:,}")
 
 
 @dataclass(frozen=True)
@@ -171,21 +152,20 @@ class TranslationConfig(Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_ids("pad_id", "start_id", "end_id")
-        if self.shared_tables and self.target_vocabulary != self.vocabulary_size:
-            raise ConfigError(
-                f"one table cannot serve {self.vocabulary_size:,} source and {self.target_vocabulary:,} target tokens"
-            )
+        source, target = self.vocabulary_size, self.target_vocabulary
+        if self.shared_tables and target != source:
+            raise ConfigError(f"one table cannot serve {source:,} source and {target:,} target tokens")
 
 
 def _check_type(name: str, kind: Any, value: Any) -> None:
     if kind == "int":
-        if type(value) is not int or not 0 <= value <= MAX_SIZE:
-            raise ConfigError(f"{name}={str(value)[:60]} is not a whole number between 0 and {MAX_SIZE:,}")
+        valid, expected = type(value) is int and 0 <= value <= MAX_SIZE, f"a whole number between 0 and {MAX_SIZE:,}"
     elif kind == "float":
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-            raise ConfigError(f"{name}={str(value)[:60]} is not a number from 0 up to 1")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        valid, expected = number and 0 <= value < 1, "a number from 0 up to 1"
     elif kind == "bool":
-        if type(value) is not bool:
-            raise ConfigError(f"{name}={str(value)[:60]} is neither true nor false")
-    elif kind == "str" and not isinstance(value, str):
-        raise ConfigError(f"{name}={str(value)[:60]} is not a string")
+        valid, expected = type(value) is bool, "true or false"
+    else:
+        valid, expected = isinstance(value, str), "a string"
+    if not valid:
+        raise ConfigError(f"{name}={str(value)[:60]} is not {expected}")

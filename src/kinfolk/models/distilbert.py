@@ -13,40 +13,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import nn
-
 from kinfolk.models.bert import Bert, BertConfig
-from kinfolk.models.encoder_family import IGNORED, block_keys, encoder_heads
-from kinfolk.models.family import Family, Keys, Preset
-from kinfolk.nn.heads import TextHead
+from kinfolk.models.config import renamed
+from kinfolk.models.encoder_family import TextForm, encoder_family, encoder_keys, masked_keys
+from kinfolk.models.family import Preset
 
 
 @dataclass(frozen=True)
 class DistilBertConfig(BertConfig):
-    """Half the depth, no segments, and public names of its own."""
-
     layers: int = 6
     segments: int = 0
 
-    hf_names: ClassVar[dict[str, str]] = {
-        "vocabulary_size": "vocab_size",
-        "width": "dim",
-        "layers": "n_layers",
-        "heads": "n_heads",
-        "inner_width": "hidden_dim",
-        "positions": "max_position_embeddings",
-        "activation": "activation",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
-        "init_std": "initializer_range",
-        "pad_id": "pad_token_id",
-    }
+    hf_names: ClassVar = renamed(
+        BertConfig.hf_names,
+        "segments norm_epsilon",
+        width="dim", layers="n_layers", heads="n_heads", inner_width="hidden_dim",
+        activation="activation", dropout="dropout", attention_dropout="attention_dropout",
+    )  # fmt: skip
     hf_required: ClassVar[dict[str, Any]] = {"sinusoidal_pos_embds": False}
-
-
-def dense_head(config: BertConfig, labels: int) -> nn.Module:
-    """A dense ReLU layer and a linear one, on the first token."""
-    return TextHead(config.width, labels, "first", 0.2, activation="relu")
 
 
 PRESETS = {
@@ -55,43 +39,25 @@ PRESETS = {
     "distilbert-base-multilingual-cased": Preset(DistilBertConfig(vocabulary_size=119_547), "134M"),
 }
 
-KEYS: Keys = {  # ours: theirs, below "distilbert."; the longest match wins
-    "embeddings.tokens": "embeddings.word_embeddings",
-    "embeddings.positions": "embeddings.position_embeddings",
-    "embeddings.norm": "embeddings.LayerNorm",
-    **block_keys(
-        "stack.blocks.{}",
-        "transformer.layer.{}",
-        qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
-        output="attention.out_lin",
-        attention_norm="sa_layer_norm",
-        up="ffn.lin1",
-        down="ffn.lin2",
-        norm="output_layer_norm",
-    ),
-}
-MASKED_LM = {
-    "transform": "vocab_transform",
-    "norm": "vocab_layer_norm",
-    "bias": "vocab_projector.bias",
-    "table": "vocab_projector",
-}
-DENSE = {"dense": "pre_classifier", "output": "classifier"}  # its public checkpoints have no pooler
+KEYS = encoder_keys(
+    qkv=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    parts=("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
+    layer="transformer.layer.{}",
+)
+DENSE = TextForm("first", "relu", {"dense": "pre_classifier", "output": "classifier"}, dropout=0.2)
 
-FAMILY = Family(
-    name="distilbert",
+FAMILY = encoder_family(
+    "distilbert",
+    "DistilBert",
     title="DistilBERT",
     parent="bert",
     idea="half the layers, taught by BERT: smaller and faster, nearly as good",
     paper="Sanh et al. 2019",
     config=DistilBertConfig,
     body=Bert,
-    prefix="distilbert",
-    base_architecture="DistilBertModel",
     presets=PRESETS,
     keys=KEYS,
-    heads=encoder_heads(
-        "DistilBert", MASKED_LM, classify=dense_head, choose=dense_head, classify_keys=DENSE, choose_keys=DENSE
-    ),
-    ignored=IGNORED,
+    masked_lm=masked_keys("", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector"),
+    classify=DENSE,
+    choose=DENSE,
 )

@@ -1,20 +1,42 @@
-"""What the families of encoders repeat: their heads, and the public names of a block's tensors."""
+"""What the families of encoders repeat: their record, their heads, and the public names of their tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from torch import nn
 
-from kinfolk.models.family import Head, Joined, Keys
+from kinfolk.models.family import Family, Head, Keys, Source
+from kinfolk.nn.crf import CrfHead
 from kinfolk.nn.fast.linear import ActivatedLinear, Norm
-from kinfolk.nn.heads import CrfHead, TextHead, TokenHead, VocabularyHead
+from kinfolk.nn.heads import Reads, TextHead, TokenHead, VocabularyHead
 
-IGNORED = ("embeddings.position_ids", "embeddings.token_type_ids")  # public tensors that hold no weights
 CLASSIFIER: Keys = {"output": "classifier"}
+SPAN: Keys = {"output": "qa_outputs"}
 
-Build = Callable[[Any, int], nn.Module]
+PARTS = ("attention.output", "attention_norm", "feed_forward.up", "feed_forward.down", "feed_forward_norm")
+FEED_FORWARD = ("intermediate.dense", "output.dense", "output.LayerNorm")  # BERT's names of the last three
+
+
+class TextForm(NamedTuple):
+    """How a family scores whole texts: what the head reads, the activation of a dense layer, its tensors' names."""
+
+    reads: Reads = "pooled"
+    activation: str | None = None  # None: no dense layer
+    keys: Keys = CLASSIFIER
+    dropout: float | None = None  # None: the config's
+    bias: bool = True
+
+    def head(self, architecture: str, only: int | None = None) -> Head:
+        def build(config: Any, labels: int) -> nn.Module:
+            dropout = config.dropout if self.dropout is None else self.dropout
+            return TextHead(config.width, only or labels, self.reads, dropout, self.activation, self.bias)
+
+        return Head(build, architecture, self.keys)
+
+
+POOLED = TextForm()
 
 
 def masked_head(config: Any, labels: int) -> nn.Module:
@@ -24,69 +46,70 @@ def masked_head(config: Any, labels: int) -> nn.Module:
     return VocabularyHead(config.table_width, config.vocabulary_size, transform=transform, norm=norm)
 
 
-def pooled_head(config: Any, labels: int) -> nn.Module:
-    """One linear layer on the pooler's output."""
-    return TextHead(config.width, labels, "pooled", config.dropout)
-
-
-def dense_head(config: Any, labels: int) -> nn.Module:
-    """A dense tanh layer and a linear one, on the first token."""
-    return TextHead(config.width, labels, "first", config.dropout, activation="tanh")
-
-
-def last_head(config: Any, labels: int) -> nn.Module:
-    """One linear layer on what has read the whole text."""
-    return TextHead(config.width, labels, "last", config.dropout)
-
-
-def task_heads(
-    name: str,
-    classify: Build = pooled_head,
-    choose: Build = pooled_head,
-    classify_keys: Keys = CLASSIFIER,
-    choose_keys: Keys = CLASSIFIER,
-) -> dict[str, Head]:
+def task_heads(name: str, classify: TextForm = POOLED, choose: TextForm = POOLED) -> dict[str, Head]:
     """Heads for classes, tags and choices. `name` begins the public classes: `BertForTokenClassification`."""
+    tagger = f"{name}ForTokenClassification"
     return {
-        "classify": Head(classify, f"{name}ForSequenceClassification", classify_keys),
-        "tag": Head(
-            lambda config, labels: TokenHead(config.width, labels, config.dropout),
-            f"{name}ForTokenClassification",
-            CLASSIFIER,
-        ),
+        "classify": classify.head(f"{name}ForSequenceClassification"),
+        "tag": Head(lambda config, labels: TokenHead(config.width, labels, config.dropout), tagger, CLASSIFIER),
         "tag_crf": Head(
             lambda config, labels: CrfHead(config.width, labels, config.dropout),
-            f"{name}ForTokenClassification",
+            tagger,
             {**CLASSIFIER, "crf": "crf"},  # a tagger for everyone, and what only we read
         ),
-        "choose": Head(lambda config, labels: choose(config, 1), f"{name}ForMultipleChoice", choose_keys),
+        "choose": choose.head(f"{name}ForMultipleChoice", only=1),
     }
 
 
-def encoder_heads(name: str, masked_lm: Keys, **tasks: Any) -> dict[str, Head]:
-    """The heads of every encoder; `masked_lm` says where the tensors of that one lie, `tasks` is as in `task_heads`."""
+def encoder_family(
+    name: str,
+    public: str,
+    masked_lm: Keys,
+    pretraining: Mapping[str, Head] | None = None,
+    classify: TextForm = POOLED,
+    choose: TextForm = POOLED,
+    **record: Any,
+) -> Family:
+    """The record of an encoder: `public` begins its public classes, `pretraining` is a head that it learns with too."""
     table_bias = f"{masked_lm['table']}.bias"  # where the reference stores the bias again, unless it lies there
     duplicates = {} if masked_lm["bias"] == table_bias else {table_bias: "bias"}
+    heads = {
+        "masked_lm": Head(masked_head, f"{public}ForMaskedLM", masked_lm, duplicates),
+        **task_heads(public, classify, choose),
+        "span": Head(lambda config, labels: TokenHead(config.width, 2, 0.0), f"{public}ForQuestionAnswering", SPAN),
+        **(pretraining or {}),
+    }
+    if pretraining:
+        record |= {"joint_architecture": f"{public}ForPreTraining", "pretraining_heads": ("masked_lm", *pretraining)}
+    return Family(
+        name=name,
+        prefix=name,
+        base_architecture=f"{public}Model",
+        heads=heads,
+        ignored=("embeddings.position_ids", "embeddings.token_type_ids"),
+        **record,
+    )
+
+
+def masked_keys(prefix: str, transform: str, norm: str, bias: str, table: str) -> dict[str, str]:
+    parts = {"transform": transform, "norm": norm, "bias": bias, "table": table}
+    return {part: f"{prefix}.{name}" if prefix else name for part, name in parts.items()}
+
+
+def encoder_keys(
+    qkv: Sequence[str], parts: Sequence[str], layer: str = "encoder.layer.{}", embeddings: str = "embeddings"
+) -> dict[str, Any]:
+    """The tensors of an encoder whose public embeddings are called as BERT's; the rest as in `block_keys`."""
     return {
-        "masked_lm": Head(masked_head, f"{name}ForMaskedLM", masked_lm, duplicates),
-        **task_heads(name, **tasks),
-        "span": Head(
-            lambda config, labels: TokenHead(config.width, 2, 0.0),
-            f"{name}ForQuestionAnswering",
-            {"output": "qa_outputs"},
-        ),
+        f"{embeddings}.tokens": "embeddings.word_embeddings",
+        f"{embeddings}.positions": "embeddings.position_embeddings",
+        f"{embeddings}.segments": "embeddings.token_type_embeddings",
+        f"{embeddings}.norm": "embeddings.LayerNorm",
+        **block_keys("stack.blocks.{}", layer, qkv, parts),
     }
 
 
-def block_keys(
-    ours: str, theirs: str, qkv: tuple[str, ...], output: str, attention_norm: str, up: str, down: str, norm: str
-) -> dict[str, str | Joined]:
-    """The tensors of a block: `ours` and `theirs` are its place in a stack, the rest is what they call its parts."""
-    return {
-        f"{ours}.attention.qkv": Joined(tuple(f"{theirs}.{part}" for part in qkv)),
-        f"{ours}.attention.output": f"{theirs}.{output}",
-        f"{ours}.attention_norm": f"{theirs}.{attention_norm}",
-        f"{ours}.feed_forward.up": f"{theirs}.{up}",
-        f"{ours}.feed_forward.down": f"{theirs}.{down}",
-        f"{ours}.feed_forward_norm": f"{theirs}.{norm}",
-    }
+def block_keys(ours: str, theirs: str, qkv: Sequence[str], parts: Sequence[str]) -> dict[str, str | Source]:
+    """The tensors of a block: `ours` and `theirs` are its place in a stack, the rest is what they call `PARTS`."""
+    keys = {f"{ours}.{part}": f"{theirs}.{name}" for part, name in zip(PARTS, parts, strict=True)}
+    return {f"{ours}.attention.qkv": Source(tuple(f"{theirs}.{part}" for part in qkv))} | keys

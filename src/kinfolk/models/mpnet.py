@@ -15,23 +15,20 @@ from typing import Any, ClassVar
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.bert import Bert, BertConfig
-from kinfolk.models.encoder_family import IGNORED, block_keys, dense_head, encoder_heads
-from kinfolk.models.family import Family, Keys, Preset
+from kinfolk.models.config import renamed
+from kinfolk.models.encoder_family import FEED_FORWARD, encoder_family, encoder_keys
+from kinfolk.models.family import Preset
 from kinfolk.models.roberta import DENSE, MASKED_LM, RobertaConfig
-from kinfolk.nn.positions import BucketedBias
+from kinfolk.nn.embeddings import BucketedBias
 
 
 @dataclass(frozen=True)
 class MPNetConfig(RobertaConfig):
-    """RoBERTa's numbers, no segments, and the number of distance buckets."""
-
     vocabulary_size: int = 30_527
     segments: int = 0
     distance_buckets: int = 32
 
-    hf_names: ClassVar[dict[str, str]] = {
-        name: theirs for name, theirs in RobertaConfig.hf_names.items() if name != "segments"
-    } | {"distance_buckets": "relative_attention_num_buckets"}
+    hf_names: ClassVar = renamed(RobertaConfig.hf_names, "segments", distance_buckets="relative_attention_num_buckets")
     hf_defaults: ClassVar[dict[str, Any]] = {"positions": 512, "norm_epsilon": 1e-12}
 
     def __post_init__(self) -> None:
@@ -41,45 +38,27 @@ class MPNetConfig(RobertaConfig):
 
 
 class MPNet(Bert):
-    """BERT with the bias slot filled."""
-
     def build_bias(self, config: BertConfig) -> BucketedBias | None:
         assert isinstance(config, MPNetConfig)
         return BucketedBias(config.distance_buckets, config.heads)
 
 
-PRESETS = {"mpnet-base": Preset(MPNetConfig(), "110M")}
+KEYS = encoder_keys(
+    qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+    parts=("attention.attn.o", "attention.LayerNorm", *FEED_FORWARD),
+) | {"bias.table": "encoder.relative_attention_bias", "pooler": "pooler"}
 
-KEYS: Keys = {  # ours: theirs, below "mpnet."; the longest match wins
-    "embeddings.tokens": "embeddings.word_embeddings",
-    "embeddings.positions": "embeddings.position_embeddings",
-    "embeddings.norm": "embeddings.LayerNorm",
-    **block_keys(
-        "stack.blocks.{}",
-        "encoder.layer.{}",
-        qkv=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
-        output="attention.attn.o",
-        attention_norm="attention.LayerNorm",
-        up="intermediate.dense",
-        down="output.dense",
-        norm="output.LayerNorm",
-    ),
-    "bias.table": "encoder.relative_attention_bias",
-    "pooler": "pooler",
-}
-
-FAMILY = Family(
-    name="mpnet",
+FAMILY = encoder_family(
+    "mpnet",
+    "MPNet",
     title="MPNet",
     parent="bert",
     idea="BERT that learns from permuted texts and adds a bias for the distance between tokens",
     paper="Song et al. 2020",
     config=MPNetConfig,
     body=MPNet,
-    prefix="mpnet",
-    base_architecture="MPNetModel",
-    presets=PRESETS,
+    presets={"mpnet-base": Preset(MPNetConfig(), "110M")},
     keys=KEYS,
-    heads=encoder_heads("MPNet", MASKED_LM, classify=dense_head, classify_keys=DENSE),
-    ignored=IGNORED,
+    masked_lm=MASKED_LM,
+    classify=DENSE,
 )

@@ -1,11 +1,10 @@
 """RNN, LSTM and GRU language models: what comes next, from a state that has read all that came before (N -> N).
 
 Idea: read a text a token at a time, keep one vector of what was read, and predict the next token from it. What such a
-model has learned of a language is worth carrying elsewhere: under a head for classes (N -> 1) or tags (N -> N) it is an
-encoder like any other, and it can start the decoder of a sequence-to-sequence model (seq2seq.py).
-Departures: none, it has no parent. As options the kind of recurrence (nn/recurrent.py), one table for reading
-and scoring (Press and Wolf 2017) and, for encoders that do not predict what comes next, both directions with half the
-width each.
+model has learned can go elsewhere: under a head for classes (N -> 1) or tags (N -> N) it is an encoder like any other,
+and it can start the decoder of a sequence-to-sequence model.
+Departures: none, it has no parent. As options the kind of recurrence, one table for reading and scoring (Press and
+Wolf 2017) and, for encoders that do not predict what comes next, both directions with half the width each.
 Papers: Mikolov et al. 2010, "Recurrent neural network based language model"; Zaremba et al. 2014, "Recurrent Neural
 Network Regularization", whose three sizes are the presets; Dai and Le 2015, "Semi-supervised Sequence Learning".
 """
@@ -20,17 +19,20 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
-from kinfolk.models.encoder_family import last_head, task_heads
-from kinfolk.models.family import Family, Head, Preset, init_recurrent
-from kinfolk.nn.fast.dropout import Dropout
-from kinfolk.nn.fast.linear import Embedding
+from kinfolk.models.encoder_family import TextForm, task_heads
+from kinfolk.models.family import Family, Head, Preset, init_xavier
+from kinfolk.nn.fast.linear import Dropout, Embedding
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Layout, Tokens
-from kinfolk.nn.recurrent import KINDS, CellState, RecurrentStack, stored_names
-from kinfolk.nn.state import RecurrentState
+from kinfolk.nn.recurrent import KINDS, RecurrentStack, stored_names
+from kinfolk.nn.state import CellState, RecurrentState
 from kinfolk.nn.trace import Trace
 
 HF_KINDS = {"deck_gru": "gru_reset_before"} | {kind: kind for kind in KINDS}  # as config.json calls them, and ours
+
+HF_NAMES = (
+    "vocabulary_size", "width", "layers", "positions", "dropout", "pad_id", "end_id", "kind", "tied", "bidirectional",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,11 @@ class RecurrentLmConfig(Config):
     tied: bool = False
     bidirectional: bool = False
 
+    carries_state: ClassVar = True
     sizes: ClassVar = (*Config.sizes, "layers")
     choices: ClassVar = {"kind": KINDS}
     hf_values: ClassVar = {"kind": HF_KINDS}
-    hf_names: ClassVar[dict[str, str]] = {
-        name: name
-        for name in (
-            "vocabulary_size", "width", "layers", "positions", "dropout", "pad_id", "end_id", "kind", "tied",
-            "bidirectional",
-        )
-    } | {"init_std": "initial_deviation"}  # fmt: skip
+    hf_names: ClassVar = {name: name for name in HF_NAMES} | {"init_std": "initial_deviation"}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,33 +65,22 @@ class RecurrentLmConfig(Config):
 
 
 class RecurrentBody(nn.Module):
-    """A table of tokens and a recurrent stack, tokens -> (tokens, directions x hidden), and the state after them.
+    """ids ── table ── dropout ── stack ── dropout ──> vectors (tokens, directions x hidden), and the state after them.
 
-    ids ── table ── dropout ── stack ── dropout ──> vectors
-
-    A language model is one of these under a vocabulary head; the decoder of a sequence-to-sequence model is one whose
-    state begins where the encoder ended. Dropout lies where nothing recurs (Zaremba et al. 2014).
+    Dropout lies where nothing recurs (Zaremba et al. 2014).
     """
 
     def __init__(
-        self,
-        vocabulary: int,
-        width: int,
-        hidden: int,
-        layers: int,
-        kind: str,
-        dropout: float,
-        bidirectional: bool = False,
+        self, vocabulary: int, width: int, hidden: int, layers: int, kind: str, dropout: float, both: bool = False
     ):
         super().__init__()
-        self.depth, self.bidirectional = layers, bidirectional
+        self.depth, self.bidirectional = layers, both
         self.table = Embedding(vocabulary, width)
-        self.stack = RecurrentStack(kind, width, hidden, layers, bidirectional, dropout)
+        self.stack = RecurrentStack(kind, width, hidden, layers, both, dropout)
         self.dropout = Dropout(dropout)
 
     @property
     def token_embedding(self) -> Embedding:
-        """(vocabulary, width), which a vocabulary head may share."""
         return self.table
 
     def forward(
@@ -106,9 +92,7 @@ class RecurrentBody(nn.Module):
         embedded = self.dropout(self.table(tokens.ids))
         layers = [embedded, *self.stack.each_layer(embedded, tokens.layout, state, depth)[0]]
         if trace is not None:
-            trace.begin(tokens.layout)
-            for hidden in layers:
-                trace.add_hidden(hidden)
+            trace.begin(tokens.layout, *layers)
         return self.dropout(layers[-1])  # type: ignore[no-any-return]
 
     def read(self, tokens: Tokens, state: CellState | None = None) -> tuple[Tensor, CellState]:
@@ -128,31 +112,36 @@ class RecurrentBody(nn.Module):
         return RecurrentState.of(self.read(source)[1], beams)
 
     def step(self, ids: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """One token more of each row: (rows,) -> (rows, hidden), and the state after it."""
         hidden, memory = self.stack.step(self.dropout(self.table(ids)), state.memory)
         return self.dropout(hidden), replace(state, memory=memory)
 
     def layer_id(self, name: str) -> int:
-        """The layer that a weight belongs to, from 1, and 0 for the table."""
         return 1 + self.stack.layer_of(name) if name.startswith("stack.") else 0
 
 
 def build_body(config: RecurrentLmConfig) -> RecurrentBody:
-    """The table and a stack of one or two directions."""
     hidden = config.width // (1 + config.bidirectional)
     sizes = (config.vocabulary_size, config.width, hidden, config.layers)
     return RecurrentBody(*sizes, config.kind, config.dropout, config.bidirectional)
 
 
+@torch.no_grad()
+def init_recurrent(model: nn.Module, seed: int = 0) -> None:
+    """Xavier's start, with the biases of LSTMs' forget gates at one (Jozefowicz et al. 2015)."""
+    init_xavier(model, seed)
+    for module in model.modules():
+        if isinstance(module, nn.LSTM):
+            module.get_parameter("bias_ih_l0")[module.hidden_size : 2 * module.hidden_size] = 1.0
+
+
 def next_token_head(config: RecurrentLmConfig, labels: int) -> nn.Module:
-    """Scores of the next token."""
     if config.bidirectional:
         raise ConfigError("a model that predicts the next token cannot read from both ends; use bidirectional=false")
     return VocabularyHead(config.width, config.vocabulary_size, config.tied)
 
 
 PRESETS = {
-    "recurrent-lm-small": Preset(RecurrentLmConfig(width=200, dropout=0.0), ""),
+    "recurrent-lm-small": Preset(RecurrentLmConfig(width=200, dropout=0.0)),
     "recurrent-lm-medium": Preset(RecurrentLmConfig(), "20M"),
     "recurrent-lm-large": Preset(RecurrentLmConfig(width=1500, dropout=0.65), "66M"),
 }
@@ -161,7 +150,6 @@ NEXT_TOKEN = Head(next_token_head, "RecurrentLm", {"bias": "decoder.output_bias"
 FAMILY = Family(
     name="kinfolk-recurrent-lm",
     title="Recurrent LM",
-    parent=None,
     idea="reads a token at a time and guesses the next one from a state of what was read",
     paper="Mikolov et al. 2010",
     config=RecurrentLmConfig,
@@ -170,7 +158,7 @@ FAMILY = Family(
     base_architecture="RecurrentModel",
     presets=PRESETS,
     keys=lambda config: stored_names("stack.", config.kind, config.layers, config.bidirectional) | {"": ""},
-    heads={"next_token": NEXT_TOKEN} | task_heads("Recurrent", classify=last_head, choose=last_head),
+    heads={"next_token": NEXT_TOKEN} | task_heads("Recurrent", TextForm("last"), TextForm("last")),
     default_heads=("next_token",),
     initialize=init_recurrent,
 )

@@ -13,6 +13,8 @@ FILES = {
     "kinfolk-attention": "kinfolk.models.attention_seq2seq",
     "kinfolk-transformer": "kinfolk.models.transformer",
     "marian": "kinfolk.models.marian",
+    "openai-gpt": "kinfolk.models.gpt",
+    "gpt2": "kinfolk.models.gpt2",
     "bert": "kinfolk.models.bert",
     "roberta": "kinfolk.models.roberta",
     "albert": "kinfolk.models.albert",
@@ -24,30 +26,20 @@ FILES = {
 
 @cache
 def family(name: str) -> Family:
-    """The family of a public model type.
-
-    >>> family("albert").parent
-    'bert'
-    """
+    """The family of a public model type."""
     if name not in FILES:
-        raise ConfigError(
-            f'model type "{name[:60]}" is not one of kinfolk\'s ({", ".join(FILES)}){did_you_mean(name, FILES)}'
-        )
+        known = ", ".join(FILES)
+        raise ConfigError(f'model type "{name[:60]}" is not one of kinfolk\'s ({known}){did_you_mean(name, FILES)}')
     record: Family = import_module(FILES[name]).FAMILY
     return record
 
 
 def all_families() -> list[Family]:
-    """All families, parents first."""
     return [family(name) for name in FILES]
 
 
 def preset(name: str, conditional: bool | None = None) -> tuple[Family, Preset]:
-    """The family and settings of a model with a name, among those that are (not) conditional where that matters.
-
-    >>> preset("bert-large-uncased")[1].config.layers
-    24
-    """
+    """The family and settings of a model with a name, among those that are (not) conditional where that matters."""
     families = [record for record in all_families() if conditional in (None, record.is_conditional)]
     owners = {preset_name: record for record in families for preset_name in record.presets}
     if name not in owners:

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinfolk.models.bert import KEYS, Bert, BertConfig
-from kinfolk.models.encoder_family import IGNORED, dense_head, encoder_heads
-from kinfolk.models.family import Family, Preset
+from kinfolk.models.encoder_family import TextForm, encoder_family, masked_keys
+from kinfolk.models.family import Preset
 
 
 @dataclass(frozen=True)
 class RobertaConfig(BertConfig):
-    """Three numbers and the vocabulary."""
-
     vocabulary_size: int = 50_265
     positions: int = 514
     segments: int = 1
@@ -43,26 +41,20 @@ PRESETS = {
     "distilroberta-base": Preset(RobertaConfig(layers=6), "82M"),
 }
 
-MASKED_LM = {
-    "transform": "lm_head.dense",
-    "norm": "lm_head.layer_norm",
-    "bias": "lm_head.bias",
-    "table": "lm_head.decoder",
-}
-DENSE = {"dense": "classifier.dense", "output": "classifier.out_proj"}
+MASKED_LM = masked_keys("lm_head", "dense", "layer_norm", "bias", "decoder")
+DENSE = TextForm("first", "tanh", {"dense": "classifier.dense", "output": "classifier.out_proj"})
 
-FAMILY = Family(
-    name="roberta",
+FAMILY = encoder_family(
+    "roberta",
+    "Roberta",
     title="RoBERTa",
     parent="bert",
     idea="BERT trained longer on more text: byte-level pieces, masks drawn anew, no next sentence",
     paper="Liu et al. 2019",
     config=RobertaConfig,
     body=Bert,
-    prefix="roberta",
-    base_architecture="RobertaModel",
     presets=PRESETS,
     keys=KEYS,
-    heads=encoder_heads("Roberta", MASKED_LM, classify=dense_head, classify_keys=DENSE),
-    ignored=IGNORED,
+    masked_lm=MASKED_LM,
+    classify=DENSE,
 )

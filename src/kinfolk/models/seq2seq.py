@@ -7,8 +7,7 @@ Departures from a recurrent language model:
   2. the decoder's layers begin with the final states of the encoder's; of both directions, a learned projection
      (state = W [forward; backward] + b, one for each layer and part of the state);
   3. one table may serve source and target.
-Sources are read as they stand, not in reverse as in the paper. Everything that the decoder knows of a source went
-through that one state: the bottleneck that attention removes (attention_seq2seq.py).
+Sources are read as they stand, not in reverse as in the paper.
 Papers: Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks"; Cho et al. 2014.
 """
 
@@ -22,16 +21,14 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import TranslationConfig
-from kinfolk.models.family import Family, Head, Keys, Model, Preset, init_recurrent
-from kinfolk.models.recurrent_lm import HF_KINDS, RecurrentBody, RecurrentLmConfig
-from kinfolk.nn.fast.dropout import Dropout
-from kinfolk.nn.fast.linear import Embedding, Linear
+from kinfolk.models.family import Family, Head, Keys, Model, Preset
+from kinfolk.models.recurrent_lm import HF_KINDS, RecurrentBody, RecurrentLmConfig, init_recurrent
+from kinfolk.nn.fast.linear import Dropout, Embedding, Linear
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
-from kinfolk.nn.recurrent import KINDS, CellState, RecurrentStack, stored_names
+from kinfolk.nn.recurrent import KINDS, RecurrentStack, stored_names
 from kinfolk.nn.scopes import Full
-from kinfolk.nn.scores import LuongAttention
-from kinfolk.nn.state import RecurrentState
+from kinfolk.nn.state import CellState, RecurrentState
 from kinfolk.nn.trace import PairTrace, Trace
 
 
@@ -54,15 +51,12 @@ class Seq2SeqConfig(TranslationConfig):
 
     @property
     def source_width(self) -> int:
-        """Of the vectors that the encoder gives."""
         return self.hidden * (1 + self.bidirectional)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.tied and self.width != self.hidden:
-            raise ConfigError(
-                f"tied: one table cannot read with width {self.width} and score vectors of width {self.hidden}"
-            )
+            raise ConfigError(f"tied: one table cannot read with width {self.width} and score width {self.hidden}")
 
 
 class Seq2Seq(nn.Module):
@@ -72,35 +66,21 @@ class Seq2Seq(nn.Module):
 
     def __init__(self, config: Any):
         super().__init__()
-        self.config = config
+        self.config, self.depth = config, 2 * config.layers
         self.source_table = None if config.shared_tables else Embedding(config.vocabulary_size, config.width)
-        self.encoder = RecurrentStack(
-            config.kind, config.width, config.hidden, config.layers, config.bidirectional, config.dropout
-        )
-        self.bridge = Bridge(config.hidden, config.layers, config.kind) if config.bidirectional else None
-        self.decoder = RecurrentBody(
-            config.target_vocabulary, config.width, config.hidden, config.layers, config.kind, config.dropout
-        )
+        kind, sizes = config.kind, (config.width, config.hidden, config.layers)
+        self.encoder = RecurrentStack(kind, *sizes, config.bidirectional, config.dropout)
+        self.bridge = Bridge(config.hidden, config.layers, kind) if config.bidirectional else None
+        self.decoder = RecurrentBody(config.target_vocabulary, *sizes, kind, config.dropout)
         self.look_back = self.build_look_back(config)
+        self.attends = self.look_back is not None
         self.dropout = Dropout(config.dropout)
 
-    def build_look_back(self, config: Any) -> LuongAttention | None:
-        """How the decoder looks at the source while it writes: not at all."""
-        return None
-
-    @property
-    def attends(self) -> bool:
-        """Does it look at its source while it writes?"""
-        return self.look_back is not None
-
-    @property
-    def depth(self) -> int:
-        """Layers of both sides."""
-        return 2 * int(self.config.layers)
+    def build_look_back(self, config: Any) -> Any:
+        return None  # it does not look at the source while it writes
 
     @property
     def token_embedding(self) -> Embedding:
-        """(target vocabulary, width), which the vocabulary head may share."""
         return self.decoder.table
 
     def read(self, source: Tokens, trace: Trace | None = None) -> tuple[Tensor, CellState]:
@@ -109,13 +89,10 @@ class Seq2Seq(nn.Module):
         embedded = self.dropout(table(source.ids))
         hidden, end = self.encoder(embedded, source.layout)
         if trace is not None:
-            trace.begin(source.layout)
-            trace.add_hidden(embedded)
-            trace.add_hidden(hidden)
+            trace.begin(source.layout, embedded, hidden)
         return hidden, end if self.bridge is None else self.bridge(end)
 
     def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
-        """Vectors of the encoder's last layer: (source tokens, source width)."""
         return self.read(source, trace)[0]
 
     def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
@@ -123,28 +100,25 @@ class Seq2Seq(nn.Module):
 
         `target` begins with the start token; the vector at a token tells what comes after it.
         """
-        read, first = self.read(source, None if trace is None else trace.source)
-        hidden = self.decoder(target, None if trace is None else trace.target, state=first)
-        if trace is not None:
-            trace.across.begin(target.layout)
+        sources, own, across = trace or (None, None, None)
+        read, first = self.read(source, sources)
+        hidden = self.decoder(target, own, state=first)
+        if across is not None:
+            across.begin(target.layout)
         if self.look_back is None:
             return hidden  # type: ignore[no-any-return]
-        across = Full().plan(target.layout, source.layout)
-        return self.look_back(hidden, read, across, None if trace is None else trace.across)  # type: ignore[no-any-return]
+        return self.look_back(hidden, read, Full().plan(target.layout, source.layout), across)  # type: ignore[no-any-return]
 
     def start(self, source: Tokens, beams: int = 1) -> RecurrentState:
-        """Read the sources; nothing is written yet."""
         read, first = self.read(source)
         state = RecurrentState.of(first, beams)
         return state if self.look_back is None else self.look_back.start(state, read, source.layout)
 
     def step(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Each row's last token (rows,) -> its vector (rows, hidden), and the state after it."""
         hidden, after = self.decoder.step(ids, state)
         return hidden if self.look_back is None else self.look_back.step(hidden, state), after
 
     def layer_id(self, name: str) -> int:
-        """The layer of a weight: 0 for tables, the encoder's layers, then the decoder's."""
         layers: int = self.config.layers
         if name.startswith("encoder."):
             return 1 + self.encoder.layer_of(name)
@@ -171,21 +145,19 @@ class Bridge(nn.Module):
 
 
 def start_decoder_from(lm: Model, model: Model) -> None:
-    """Give the decoder the table, recurrence and output of a language model (Ramachandran et al. 2017).
+    """Give the decoder the table, recurrence and output of a language model of the same tokens.
 
-    Both must have been trained with the same tokens under the same ids. A shared table then reads the source too.
+    Ramachandran et al. 2017. A shared table then reads the source too.
     """
-    require_shape(lm.config, model.config)
     model.body.decoder.load_state_dict(lm.body.state_dict())
     model.heads.load_state_dict(lm.heads.state_dict())
 
 
 def require_shape(lm: RecurrentLmConfig, config: Seq2SeqConfig) -> None:
-    """Refuse a decoder that cannot begin as this language model."""
-    theirs = {"target_vocabulary": "vocabulary_size", "hidden": "width"}
-    names = ("target_vocabulary", "kind", "width", "hidden", "layers", "tied")
-    pairs = {name: (getattr(lm, theirs.get(name, name)), getattr(config, name)) for name in names}
-    differing = [f"{name}={actual} must be {wanted}" for name, (wanted, actual) in pairs.items() if wanted != actual]
+    wanted = {name: getattr(lm, name) for name in ("kind", "width", "layers", "tied")}
+    wanted |= {"target_vocabulary": lm.vocabulary_size, "hidden": lm.width}
+    actual = {name: getattr(config, name) for name in wanted}
+    differing = [f"{name}={actual[name]} must be {size}" for name, size in wanted.items() if size != actual[name]]
     if differing:
         raise ConfigError(f"the decoder does not have the shape of the language model: {', '.join(differing)}")
 
@@ -194,12 +166,7 @@ SUTSKEVER = Seq2SeqConfig(
     vocabulary_size=160_000, target_vocabulary_size=80_000, width=1000, hidden=1000, layers=4, bidirectional=False,
     dropout=0.0, shared_tables=False, tied=False,
 )  # fmt: skip
-PRESETS = {
-    "seq2seq-small": Preset(Seq2SeqConfig(vocabulary_size=8_000), ""),
-    "seq2seq-base": Preset(SUTSKEVER, "384M"),
-}
-
-
+PRESETS = {"seq2seq-small": Preset(Seq2SeqConfig(vocabulary_size=8_000)), "seq2seq-base": Preset(SUTSKEVER, "384M")}
 NEXT_TOKEN = Head(
     lambda config, labels: VocabularyHead(config.hidden, config.target_vocabulary, config.tied),
     "Seq2Seq",
@@ -208,7 +175,6 @@ NEXT_TOKEN = Head(
 
 
 def keys(config: Seq2SeqConfig) -> Keys:
-    """Ours: those of our files, where they differ."""
     encoder = stored_names("encoder.", config.kind, config.layers, config.bidirectional)
     return encoder | stored_names("decoder.stack.", config.kind, config.layers, bidirectional=False) | {"": ""}
 
@@ -216,7 +182,6 @@ def keys(config: Seq2SeqConfig) -> Keys:
 FAMILY = Family(
     name="kinfolk-seq2seq",
     title="Seq2Seq",
-    parent=None,
     idea="one recurrent network reads, another writes on from its final state",
     paper="Sutskever et al. 2014",
     config=Seq2SeqConfig,

@@ -26,12 +26,11 @@ from torch import Tensor, nn
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family, Head, Keys, Preset, init_xavier
-from kinfolk.nn.blocks import Source, Stack, build_block
-from kinfolk.nn.fast.dropout import Dropout
-from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Norm
+from kinfolk.nn.blocks import Stack, build_block
+from kinfolk.nn.embeddings import ARRANGEMENTS, sinusoids
+from kinfolk.nn.fast.linear import ACTIVATIONS, Dropout, Embedding, Norm
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
-from kinfolk.nn.positions import ARRANGEMENTS, sinusoids
 from kinfolk.nn.scopes import Causal, Full
 from kinfolk.nn.state import DecoderState
 from kinfolk.nn.trace import PairTrace, Trace
@@ -43,8 +42,6 @@ SIDE = re.compile(r"(encoder|decoder)\.blocks\.(\d+)\.")
 
 @dataclass(frozen=True)
 class TransformerConfig(TranslationConfig):
-    """Defaults are the paper's base model."""
-
     width: int = 512
     encoder_layers: int = 6
     decoder_layers: int = 6
@@ -78,68 +75,55 @@ class Transformer(nn.Module):
 
     def __init__(self, config: TransformerConfig):
         super().__init__()
-        self.config = config
+        self.config, self.depth = config, config.encoder_layers + config.decoder_layers
         self.scale = math.sqrt(config.width) if config.scale_embedding else 1.0
         self.source_table = Embedding(config.vocabulary_size, config.width)
         self.target_table = None if config.shared_tables else Embedding(config.target_vocabulary, config.width)
-        kind = (config, config.norm, config.inner_dropout)
-        self.encoder = Stack([build_block(*kind) for _ in range(config.encoder_layers)])
-        self.decoder = Stack([build_block(*kind, cross=True) for _ in range(config.decoder_layers)])
-        pre_norm = config.norm == "pre"
-        self.encoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
-        self.decoder_norm = Norm(config.width, config.norm_epsilon) if pre_norm else None
+        self.encoder = self.build_stack(config, config.encoder_layers, cross=False)
+        self.decoder = self.build_stack(config, config.decoder_layers, cross=True)
         self.dropout = Dropout(config.dropout)
 
-    @property
-    def depth(self) -> int:
-        """Layers of both sides."""
-        return self.config.encoder_layers + self.config.decoder_layers
+    def build_stack(self, config: TransformerConfig, layers: int, cross: bool) -> Stack:
+        blocks = [build_block(config, config.norm, config.inner_dropout, cross) for _ in range(layers)]
+        return Stack(blocks, Norm(config.width, config.norm_epsilon) if config.norm == "pre" else None)
 
     @property
     def token_embedding(self) -> Embedding:
-        """(target vocabulary, width): embeds the target, and scores it."""
         return self.source_table if self.target_table is None else self.target_table
 
     def encode(self, source: Tokens, trace: Trace | None = None) -> Tensor:
-        """Vectors of the encoder's last layer: (source tokens, width)."""
         hidden = self._embed(F.embedding(source.ids, self.source_table.weight), source)
         if trace is not None:
-            trace.begin(source.layout)
-            trace.add_hidden(hidden)
-        hidden = self.encoder(hidden, Full().plan(source.layout), trace=trace)
-        return hidden if self.encoder_norm is None else self.encoder_norm(hidden)  # type: ignore[no-any-return]
+            trace.begin(source.layout, hidden)
+        return self.encoder(hidden, Full().plan(source.layout), trace=trace)  # type: ignore[no-any-return]
 
     def forward(self, source: Tokens, target: Tokens, trace: PairTrace | None = None) -> Tensor:
         """Teacher forcing: target i is written for source i, each of its tokens by those up to it: (m, width).
 
         `target` begins with the start token; the vector at a token tells what comes after it.
         """
-        read = self.encode(source, None if trace is None else trace.source)
+        sources, own, across = trace or (None, None, None)
+        read = self.encode(source, sources)
         hidden = self._embed(self._target_vectors(target.ids), target)
-        if trace is not None:
-            trace.target.begin(target.layout)
-            trace.target.add_hidden(hidden)
-            trace.across.begin(target.layout)
-        plan, across = Causal().plan(target.layout), Full().plan(target.layout, source.layout)
-        own, between = (None, None) if trace is None else (trace.target, trace.across)
-        return self._normed(self.decoder(hidden, plan, trace=own, source=Source(read, across, between)))
+        if own is not None and across is not None:
+            own.begin(target.layout, hidden)
+            across.begin(target.layout)
+        looks = (read, Full().plan(target.layout, source.layout), across)
+        return self.decoder(hidden, Causal().plan(target.layout), trace=own, source=looks)  # type: ignore[no-any-return]
 
     def start(self, source: Tokens, beams: int) -> DecoderState:
-        """Read the sources; nothing is written yet."""
         read = self.encode(source)
-        state = self.decoder.start(source.layout.sequences, beams, read, read, source.layout)
+        state = DecoderState.of(self.decoder, source.layout.sequences, beams, read, (read, source.layout))
         return replace(state, positions=self._positions(FIRST_POSITIONS, read))
 
     def step(self, ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Each row's last token (rows,) -> its vector (rows, width), and the state after it."""
         position, positions = state.cache.steps, state.positions
         assert positions is not None
         if position == len(positions):
             positions = self._positions(2 * position, positions)
             state = replace(state, positions=positions)
         hidden = torch.add(positions[position], self._target_vectors(ids), alpha=self.scale)
-        hidden, state = self.decoder.step(self.dropout(hidden), state)
-        return self._normed(hidden), state
+        return self.decoder.step(self.dropout(hidden), state)
 
     def _target_vectors(self, ids: Tensor) -> Tensor:
         vectors = F.embedding(ids, self.token_embedding.weight)
@@ -154,15 +138,11 @@ class Transformer(nn.Module):
     def _positions(self, length: int, like: Tensor) -> Tensor:
         return sinusoids(length, self.config.width, self.config.sinusoid, like.device).to(like.dtype)
 
-    def _normed(self, hidden: Tensor) -> Tensor:
-        return hidden if self.decoder_norm is None else self.decoder_norm(hidden)
-
     def layer_id(self, name: str) -> int:
-        """The layer of a weight: 0 for tables, the encoder's layers, then the decoder's."""
         match, below = SIDE.match(name), self.config.encoder_layers
         if match:
             return int(match[2]) + 1 + (below if match[1] == "decoder" else 0)
-        if name.startswith("encoder_norm."):
+        if name.startswith("encoder."):
             return below
         return 0 if name.endswith("_table.weight") else self.depth + 1
 
@@ -175,20 +155,18 @@ TINY = replace(SMALL, vocabulary_size=2_000, width=128, encoder_layers=2, decode
 PRESETS = {
     "transformer-base": Preset(TransformerConfig(), "65M"),
     "transformer-big": Preset(BIG, "213M"),
-    "transformer-small": Preset(SMALL, ""),
-    "transformer-tiny": Preset(TINY, ""),
+    "transformer-small": Preset(SMALL),
+    "transformer-tiny": Preset(TINY),
 }
-
-
-KEYS: Keys = {  # ours: those of our files; others are the same
-    "": "",
-    "encoder.blocks.{}.feed_forward.up": "encoder.blocks.{}.feed_forward.widen",
-    "encoder.blocks.{}.feed_forward.down": "encoder.blocks.{}.feed_forward.narrow",
-    "decoder.blocks.{}.feed_forward.up": "decoder.blocks.{}.feed_forward.widen",
-    "decoder.blocks.{}.feed_forward.down": "decoder.blocks.{}.feed_forward.narrow",
+KEYS: Keys = {"": ""} | {  # ours: those of our files; others are the same
+    f"{side}.{ours}": f"{side}{theirs}"
+    for side in ("encoder", "decoder")
+    for ours, theirs in {
+        "blocks.{}.feed_forward.up": ".blocks.{}.feed_forward.widen",
+        "blocks.{}.feed_forward.down": ".blocks.{}.feed_forward.narrow",
+        "final_norm": "_norm",
+    }.items()
 }
-
-
 NEXT_TOKEN = Head(  # the table of the target's tokens scores them
     lambda config, labels: VocabularyHead(config.width, config.target_vocabulary, bias=config.output_bias),
     "Transformer",
@@ -198,7 +176,6 @@ NEXT_TOKEN = Head(  # the table of the target's tokens scores them
 FAMILY = Family(
     name="kinfolk-transformer",
     title="Transformer",
-    parent=None,
     idea="reads a source and writes a target with attention alone",
     paper="Vaswani et al. 2017",
     config=TransformerConfig,

@@ -7,6 +7,8 @@ and values are one matrix. How the softmax is computed is chosen in fast/kernels
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from kinfolk.nn.fast.kernels import Bias, attend, attend_slots
@@ -27,27 +29,20 @@ class Attention(nn.Module):
         self.output = Linear(width, width)
 
     def forward(
-        self,
-        hidden: Tensor,
-        plan: AttentionPlan,
-        bias: Bias | None = None,
-        trace: Trace | None = None,
-        at: Tensor | None = None,
+        self, hidden: Tensor, plan: AttentionPlan, bias: Bias | None = None, trace: Trace | None = None
     ) -> Tensor:
-        """With `at`, only these rows are queries; the plan's queries are they."""
         qkv = self.project(hidden)
-        if at is None:
-            return self._mix((qkv,), plan, bias, trace)
+        if plan.rows is None:
+            return _mix(self, (qkv,), plan, bias, trace)
         queries, keys, values = qkv.unbind(1)  # each (tokens, heads, head_width)
-        return self._mix((queries.index_select(0, at), keys, values), plan, bias, trace)
+        return _mix(self, (queries.index_select(0, plan.rows), keys, values), plan, bias, trace)
 
     def prefill(
         self, hidden: Tensor, plan: AttentionPlan, cache: KeyValueCache, layer: int, bias: Bias | None = None
     ) -> Tensor:
-        """As `forward` on the prompts; their keys and values go into the cache."""
         qkv = self.project(hidden)
         cache.write_prompts(layer, qkv[:, 1:], plan.keys)
-        return self._mix((qkv,), plan, bias, None)
+        return _mix(self, (qkv,), plan, bias)
 
     def step(self, hidden: Tensor, cache: KeyValueCache, layer: int) -> Tensor:
         """The newest token of each row looks at itself and at what came before: (rows, width) -> (rows, width)."""
@@ -59,14 +54,6 @@ class Attention(nn.Module):
         """Queries, keys and values: (tokens, 3, heads, head_width)."""
         projected = self.qkv(hidden)
         return projected.view(len(hidden), 3, self.heads, projected.shape[1] // (3 * self.heads))  # type: ignore[no-any-return]
-
-    def _mix(
-        self, projected: tuple[Tensor, ...], plan: AttentionPlan, bias: Bias | None, trace: Trace | None
-    ) -> Tensor:
-        if trace is not None:
-            record_attention(projected, plan, bias, trace)
-        mixed = attend(projected, plan, bias, self.dropout if self.training else 0.0)
-        return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
 
 
 class CrossAttention(nn.Module):
@@ -81,16 +68,12 @@ class CrossAttention(nn.Module):
         self.output = Linear(width, width)
 
     def forward(self, hidden: Tensor, source: Tensor, plan: AttentionPlan, trace: Trace | None = None) -> Tensor:
-        projected = (self._project_queries(hidden), *self.project(source).unbind(1))
-        if trace is not None:
-            record_attention(projected, plan, None, trace)
-        mixed = attend(projected, plan, dropout=self.dropout if self.training else 0.0)
-        return self.output(mixed.flatten(1))  # type: ignore[no-any-return]
+        return _mix(self, (self._project_queries(hidden), *self.project(source).unbind(1)), plan, trace=trace)
 
     def step(self, hidden: Tensor, source: CrossCache, layer: int) -> Tensor:
         """The newest token of each row looks at its source: (rows, width) -> (rows, width)."""
-        mixed = attend_slots(self._project_queries(hidden), *source.layer(layer), source.mask)
-        return self.output(mixed)  # type: ignore[no-any-return]
+        keys, values = source.slots[layer].unbind(0)
+        return self.output(attend_slots(self._project_queries(hidden), keys, values, source.mask))  # type: ignore[no-any-return]
 
     def project(self, source: Tensor) -> Tensor:
         """Keys and values of a source: (n, 2, heads, head_width)."""
@@ -100,8 +83,16 @@ class CrossAttention(nn.Module):
         return self.queries(hidden).view(len(hidden), self.heads, self.head_width)  # type: ignore[no-any-return]
 
 
+def _mix(
+    part: Any, projected: tuple[Tensor, ...], plan: AttentionPlan, bias: Bias | None = None, trace: Trace | None = None
+) -> Tensor:
+    if trace is not None:
+        record_attention(projected, plan, bias, trace)
+    mixed = attend(projected, plan, bias, part.dropout if part.training else 0.0)
+    return part.output(mixed.flatten(1))  # type: ignore[no-any-return]
+
+
 def record_attention(projected: tuple[Tensor, ...], plan: AttentionPlan, bias: Bias | None, trace: Trace) -> None:
-    """Give a trace the scores, beside the computation, where it wants them."""
     if not trace.wants_attention:
         return
     trace.begin_attention()

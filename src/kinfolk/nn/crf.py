@@ -3,15 +3,10 @@
     score(y) = start[y_1] + sum_t emissions[t, y_t] + sum_t transitions[y_(t-1), y_t] + end[y_n]
     p(y)     = exp(score(y) - log Z)        log Z = log of the sum over all paths y' of exp(score(y'))
 
-The forward algorithm finds log Z in n steps instead of tags^n paths:
-
-    a_t[k]   = emissions[t, k] + log sum_j exp(a_(t-1)[j] + transitions[j, k])
+    a_t[k]   = emissions[t, k] + log sum_j exp(a_(t-1)[j] + transitions[j, k])        the forward algorithm
 
 The same from the right gives the chance of each tag at each word, and a maximum in place of the sum the best path
-(Viterbi). Emissions are packed, (words, tags); padding lives only in here, and loops run over positions, not over
-sentences. Every sentence of a layout must have a word.
-Paper: Lafferty et al. 2001, "Conditional Random Fields: Probabilistic Models for Segmenting and Labeling Sequence
-Data".
+(Viterbi). Emissions are packed, (words, tags); every sentence must have a word. Paper: Lafferty et al. 2001.
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from kinfolk.nn.heads import TokenHead
 from kinfolk.nn.packed import Layout
 
 PACE = 100
@@ -27,9 +23,8 @@ PACE = 100
 class Crf(nn.Module):
     """Three tables of scores that do not depend on the text: (tags, tags) from row to column, (tags,) and (tags,).
 
-    They start at zero and must reach whole numbers, but AdamW moves a weight by about its rate in each step, and the
-    rates that suit a pre-trained encoder (5e-5) would never get them there. So they are stored in hundredths: what is
-    learned counts a hundredfold.
+    AdamW moves a weight by about its rate in each step, and rates that suit an encoder (5e-5) would never bring them
+    from zero to whole numbers. So they are stored in hundredths.
     """
 
     def __init__(self, tags: int):
@@ -39,7 +34,6 @@ class Crf(nn.Module):
         self.end_bias = nn.Parameter(torch.zeros(tags))
 
     def tables(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """Transitions, start and end as the score takes them."""
         weights = (self.transition_bias.to(dtype), self.start_bias.to(dtype), self.end_bias.to(dtype))
         # The value is a hundredfold, the gradient is not: clipping by the norm of all gradients stays fair to the body.
         transitions, start, end = (weight + (PACE - 1) * weight.detach() for weight in weights)
@@ -61,9 +55,8 @@ class Crf(nn.Module):
     def marginals(self, emissions: Tensor, layout: Layout) -> Tensor:
         """Chance of each tag at each word, over all paths: (words, tags) -> (words, tags), rows sum to one."""
         transitions, start, end = self.tables(emissions.dtype)
-        reversed_rows = _reversed(layout)
         left = _forward(emissions, layout, start, transitions)
-        right = _forward(emissions[reversed_rows], layout, end, transitions.T)[reversed_rows]
+        right = _forward(emissions[layout.reversed_rows], layout, end, transitions.T)[layout.reversed_rows]
         return (left + right - emissions).softmax(1)  # both sides counted the word itself
 
     def decode(self, emissions: Tensor, layout: Layout) -> Tensor:
@@ -92,8 +85,9 @@ def _forward(emissions: Tensor, layout: Layout, start: Tensor, transitions: Tens
     return layout.unpad(torch.stack(sums, 1))
 
 
-def _reversed(layout: Layout) -> Tensor:
-    """(words,): the rows of each sentence from last to first."""
-    lengths = torch.tensor(layout.lengths, device=layout.device)
-    rows = torch.arange(layout.tokens, device=layout.device)
-    return rows + lengths[layout.owners] - 1 - 2 * layout.positions
+class CrfHead(TokenHead):
+    """A token head whose scores are the emissions of a random field: (tokens, width) -> (tokens, labels)."""
+
+    def __init__(self, width: int, labels: int, dropout: float):
+        super().__init__(width, labels, dropout)
+        self.crf = Crf(labels)

@@ -7,26 +7,15 @@ sequence), "pooled" (the body's pooler on top of that), "last" (what a recurrenc
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kinfolk.errors import ConfigError
-from kinfolk.nn.crf import Crf
-from kinfolk.nn.fast.dropout import Dropout
-from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Linear
-from kinfolk.nn.fast.precision import linear
-from kinfolk.nn.losses import chunked_cross_entropy
-from kinfolk.nn.packed import Layout
-from kinfolk.nn.recurrent import RecurrentStack
+from kinfolk.nn.fast.linear import ACTIVATIONS, Dropout, Embedding, Linear, add_product, linear
 
-JOINS = ("sum", "concat", "mix")
-POOLS = ("first", "mean", "max")
-LIMITS = {"width": (1, 2**24), "labels": (1, 2**20), "recurrent": (0, 16), "hidden": (1, 2**16)}
-MAX_LAYERS = 1_000
+MAX_SCORES = 2**25  # that exist at a time: 128 MB of float32
 
 Reads = Literal["tokens", "first", "last", "pooled", "layers"]
 
@@ -45,8 +34,7 @@ class Pooler(nn.Module):
 class VocabularyHead(nn.Module):
     """x E' + c, scores over a vocabulary: (tokens, width) -> (tokens, vocabulary). For masked and next tokens alike.
 
-    E is the body's table of tokens (`tied`) or one of its own, `c` optional. Before it, x may go through `transform`
-    and `norm`: BERT's norm(activation(W x + b)).
+    E is the body's table of tokens (`tied`) or its own. BERT's x goes through norm(activation(W x + b)) before.
     """
 
     reads: Reads = "tokens"
@@ -69,7 +57,6 @@ class VocabularyHead(nn.Module):
             self.untie()
 
     def untie(self) -> None:
-        """Score with a table of its own."""
         self.table = Linear(self.width, self.vocabulary_size, bias=False)
 
     def forward(self, hidden: Tensor, embedding: Embedding) -> Tensor:
@@ -90,20 +77,21 @@ class VocabularyHead(nn.Module):
         return hidden if self.norm is None else self.norm(hidden)
 
     def matrix(self, embedding: Embedding) -> Linear | Embedding:
-        """The table that scores."""
         return embedding if self.table is None else self.table
 
 
 class TextHead(nn.Module):
     """Scores for a whole text: one linear layer, or two with an activation between (RoBERTa tanh, DistilBERT relu)."""
 
-    def __init__(self, width: int, labels: int, reads: Reads, dropout: float, activation: str | None = None):
+    def __init__(
+        self, width: int, labels: int, reads: Reads, dropout: float, activation: str | None = None, bias: bool = True
+    ):
         super().__init__()
         self.reads: Reads = reads
         self.dropout = Dropout(dropout)
         self.dense = Linear(width, width) if activation else None
         self.activation = activation
-        self.output = Linear(width, labels)
+        self.output = Linear(width, labels, bias=bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
         if self.dense is not None and self.activation is not None:
@@ -125,114 +113,53 @@ class TokenHead(nn.Module):
         return self.output(self.dropout(hidden))  # type: ignore[no-any-return]
 
 
-class CrfHead(TokenHead):
-    """A token head whose scores are the emissions of a random field: (tokens, width) -> (tokens, labels)."""
+def chunked_cross_entropy(
+    hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float = 0.0
+) -> Tensor:
+    """The sum over tokens: hidden (tokens, width), table (vocabulary, width), targets (tokens,).
 
-    def __init__(self, width: int, labels: int, dropout: float):
-        super().__init__(width, labels, dropout)
-        self.crf = Crf(labels)
+        loss = sum over tokens of  (1 - e) (-log p_y) + e mean over v of (-log p_v),      p = softmax(h E' + c)
 
-
-class ScalarMix(nn.Module):
-    """A learned mixture of layers, gamma * sum_l softmax(w)_l h_l: (layers, tokens, width) -> (tokens, width).
-
-    w has one value per layer, gamma scales the whole: tasks want vectors of different lengths. At the start all layers
-    weigh the same. Peters et al. 2018 (ELMo), equation 1.
+    e > 0 smooths the labels (Szegedy et al. 2015). The gradient is at hand as soon as p is: chunks are forgotten.
     """
-
-    def __init__(self, layers: int):
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(layers))
-        self.gamma = nn.Parameter(torch.ones(()))
-
-    @property
-    def shares(self) -> Tensor:
-        """softmax(w): how much each layer counts, (layers,)."""
-        return self.weights.softmax(0)
-
-    def forward(self, layers: Tensor) -> Tensor:
-        return self.gamma * torch.tensordot(self.shares, layers, 1)  # type: ignore[no-any-return]
+    return _ChunkedCrossEntropy.apply(torch.is_grad_enabled(), hidden, table, bias, targets, smoothing)  # type: ignore[no-untyped-call, no-any-return]
 
 
-@dataclass(frozen=True)
-class ProbeConfig:
-    """`layers`: 0 is the embedding; `width` is the encoder's. Without `pool` every token has scores."""
-
-    layers: tuple[int, ...]
-    join: str
-    width: int
-    labels: int
-    pool: str | None = None
-    recurrent: int = 0  # layers of the LSTM
-    hidden: int = 128  # of each of its directions
-    scale: float = 1.0
-    dropout: float = 0.0
-    crf: bool = False  # of tokens: their scores are the emissions of a random field
-
-    def __post_init__(self) -> None:
-        valid = isinstance(self.layers, tuple) and all(
-            type(layer) is int and 0 <= layer <= MAX_LAYERS for layer in self.layers
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, learns: bool, hidden: Tensor, table: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+    ) -> Tensor:
+        total = hidden.new_zeros(())
+        by_hidden, by_table, by_bias = (
+            torch.zeros_like(tensor) if tensor is not None and needed and learns else None
+            for tensor, needed in zip((hidden, table, bias), ctx.needs_input_grad[1:], strict=False)
         )
-        if not valid or not 1 <= len(self.layers) <= MAX_LAYERS + 1:
-            raise ConfigError(f"layers is not a list of one to {MAX_LAYERS + 1:,} layer indices")
-        if self.join not in JOINS or not (self.pool is None or self.pool in POOLS):
-            raise ConfigError(f"join is one of {', '.join(JOINS)}, pool one of {', '.join(POOLS)}, or null")
-        for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
-                raise ConfigError(f"{name}={str(value)[:60]} is not a whole number between {low} and {high:,}")
-        for name, limit in {"scale": math.inf, "dropout": 1.0}.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < limit:
-                raise ConfigError(f"{name}={str(value)[:60]} is not a number from 0 up to {limit}")
-        if type(self.crf) is not bool or (self.crf and self.pool is not None):
-            raise ConfigError("crf is true or false, and has no meaning with pool")
+        size = max(1, MAX_SCORES // len(table))
+        for rows in (slice(start, start + size) for start in range(0, len(hidden), size)):
+            log_probabilities = F.log_softmax(linear(hidden[rows], table, bias), dim=-1)
+            right = log_probabilities.gather(1, targets[rows].unsqueeze(1)).sum()
+            if smoothing:
+                right = (1 - smoothing) * right + smoothing * log_probabilities.mean(dim=1).sum()
+            total -= right
+            if not learns:
+                continue
+            change = log_probabilities.exp_()
+            if smoothing:
+                change.sub_(smoothing / len(table))
+            change.scatter_add_(1, targets[rows].unsqueeze(1), change.new_full((len(change), 1), smoothing - 1))
+            if by_bias is not None:
+                by_bias += change.sum(dim=0)
+            if by_hidden is not None:
+                add_product(by_hidden[rows], change, table)
+            if by_table is not None:
+                add_product(by_table, change.t(), hidden[rows])
+        ctx.save_for_backward(by_hidden, by_table, by_bias)
+        return total
 
-    @property
-    def joined_width(self) -> int:
-        """Width of the layers put together."""
-        return self.width * (len(self.layers) if self.join == "concat" else 1)
-
-
-class ProbeHead(nn.Module):
-    """What is read out of a frozen encoder: (layers, tokens, width) -> (tokens, labels); pooled, (sequences, labels).
-
-    layers ── sum, concat or mix ── scale ──┬──────────────┬── pool or not ── linear ──>
-                                            └── BiLSTM ────┘
-
-    `scale` makes the vectors about as large as what the weights start for: the layers of one encoder differ by a factor
-    of three, their sums by thirty. The two-layer BiLSTM is that of Devlin et al. 2018, section 5.3.
-    """
-
-    reads: Reads = "layers"
-
-    def __init__(self, config: ProbeConfig):
-        super().__init__()
-        self.config = config
-        self.layers = config.layers
-        self.mix = ScalarMix(len(config.layers)) if config.join == "mix" else None
-        self.recurrent = (
-            RecurrentStack("lstm", config.joined_width, config.hidden, config.recurrent, True, config.dropout)
-            if config.recurrent
-            else None
-        )
-        self.dropout = nn.Dropout(config.dropout)
-        width = config.joined_width if self.recurrent is None else self.recurrent.output_width
-        self.output = Linear(width, config.labels)
-        self.crf = Crf(config.labels) if config.crf else None
-
-    def joined(self, layers: Tensor) -> Tensor:
-        """(layers, tokens, width) -> (tokens, joined width)."""
-        if self.mix is not None:
-            return self.mix(layers)  # type: ignore[no-any-return]
-        return layers.sum(0) if self.config.join == "sum" else layers.transpose(0, 1).flatten(1)
-
-    def vectors(self, layers: Tensor, layout: Layout) -> Tensor:
-        """What the linear layer reads."""
-        vectors: Tensor = self.dropout(self.config.scale * self.joined(layers))
-        if self.recurrent is not None:
-            vectors = self.dropout(self.recurrent(vectors, layout)[0])
-        return vectors if self.config.pool is None else getattr(layout, self.config.pool)(vectors)
-
-    def forward(self, layers: Tensor, layout: Layout) -> Tensor:
-        return self.output(self.vectors(layers, layout))  # type: ignore[no-any-return]
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, change: Tensor) -> tuple[Tensor | None, ...]:
+        # In place: these are as large as the table. torch would notice a second use of them.
+        scaled = [None if gradient is None else gradient.mul_(change) for gradient in ctx.saved_tensors]
+        return (None, *scaled, None, None)

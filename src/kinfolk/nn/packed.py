@@ -12,7 +12,7 @@ recurrence ask the layout.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
@@ -20,20 +20,15 @@ from itertools import accumulate, chain
 import torch
 from torch import Tensor
 
+Ids = Sequence[Sequence[int]]
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each sequence of a packed batch lies.
-
-    `lengths` stay on the host, so that nothing waits for a device and the meta device works. `first_positions` holds
-    the position of each sequence's first token: zeros, unless a cache or a memory came before.
-    """
-
-    lengths: tuple[int, ...]
+    lengths: tuple[int, ...]  # on the host, so that nothing waits for a device and the meta device works
     device: torch.device = CPU
-    first_positions: tuple[int, ...] | None = None
+    first_positions: tuple[int, ...] | None = None  # of each first token: zeros, unless a cache or memory came before
 
     @property
     def sequences(self) -> int:
@@ -70,7 +65,6 @@ class Layout:
         return torch.arange(self.tokens, device=self.device) - shift[self.owners]
 
     def split(self, packed: Tensor) -> tuple[Tensor, ...]:
-        """(tokens, …) -> one (length, …) per sequence."""
         return torch.split(packed, list(self.lengths))
 
     def pad(self, packed: Tensor, fill: float = 0.0) -> Tensor:
@@ -85,7 +79,6 @@ class Layout:
 
     @cached_property
     def _padded_rows(self) -> Tensor:
-        """The row of each token in a padded matrix, its sequences end to end."""
         columns = self.positions if self.first_positions is None else Layout(self.lengths, self.device).positions
         return self.owners * max(self.lengths, default=0) + columns
 
@@ -94,14 +87,18 @@ class Layout:
         """(sequences,): where the first token of each sequence stands. Every sequence must have one."""
         return torch.tensor(self.starts, dtype=torch.long, device=self.device)
 
+    @cached_property
+    def reversed_rows(self) -> Tensor:
+        """(tokens,): the rows of each sequence from last to first."""
+        return (2 * self.first_rows + self._lengths - 1)[self.owners] - torch.arange(self.tokens, device=self.device)
+
     def first(self, packed: Tensor) -> Tensor:
         """(tokens, …) -> (sequences, …): the first token of each sequence."""
         return packed.index_select(0, self.first_rows)
 
     def last(self, packed: Tensor) -> Tensor:
-        """(tokens, …) -> (sequences, …): the last token of each sequence. Every sequence must have one."""
-        ends = tuple(start + length - 1 for start, length in zip(self.starts, self.lengths, strict=True))
-        return packed.index_select(0, torch.tensor(ends, dtype=torch.long, device=self.device))
+        """(tokens, …) -> (sequences, …): the last token of each sequence, which must have one."""
+        return packed.index_select(0, self.first_rows + self._lengths - 1)
 
     def mean(self, packed: Tensor) -> Tensor:
         """(tokens, width) -> (sequences, width): the mean over each sequence; zeros for an empty one."""
@@ -118,21 +115,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A packed batch as models take it: ids, their segments (tokens,) or None for all zero, and a layout.
+    """A packed batch as models take it."""
 
-    Ids are (tokens,), or (tokens, characters) for a model that reads a token's characters.
-    """
-
-    ids: Tensor
+    ids: Tensor  # (tokens,), or (tokens, characters) for a model that reads a token's characters
     layout: Layout
-    segments: Tensor | None = None
+    segments: Tensor | None = None  # (tokens,); None: all zero
 
 
-def pack(
-    sequences: Sequence[Sequence[int]],
-    segments: Sequence[Sequence[int]] | None = None,
-    device: torch.device | str = "cpu",
-) -> Tokens:
+def pack(sequences: Ids, segments: Ids | None = None, device: torch.device | str = "cpu") -> Tokens:
     """Join sequences of ids into one batch.
 
     >>> batch = pack([[7, 8, 9], [5]])
@@ -141,17 +131,11 @@ def pack(
     """
     device = torch.device(device)
     layout = Layout(tuple(len(sequence) for sequence in sequences), device)
-    return Tokens(
-        _joined(sequences, device),
-        layout,
-        None if segments is None else _joined(segments, device),
-    )
+    return Tokens(_joined(sequences, device), layout, None if segments is None else _joined(segments, device))
 
 
 def join(first: Layout, second: Layout) -> tuple[Layout, Tensor]:
-    """Sequence i of `first` followed by sequence i of `second`, as a memory is by a segment (Transformer-XL).
-
-    Of packed rows, torch.cat([rows of first, rows of second])[order] are those of the joined layout.
+    """Sequence i of `first` then sequence i of `second`; torch.cat([their rows])[order] are the rows of the joined.
 
     >>> layout, order = join(Layout((2, 1)), Layout((1, 2)))
     >>> layout.lengths, order.tolist()
@@ -162,13 +146,11 @@ def join(first: Layout, second: Layout) -> tuple[Layout, Tensor]:
     return Layout(lengths, first.device, first.first_positions), owners.argsort(stable=True)
 
 
-def pack_for(
-    segment_count: int, sequences: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], device: torch.device
-) -> Tokens:
+def pack_for(segment_count: int, sequences: Ids, segments: Ids, device: torch.device) -> Tokens:
     """As `pack`, for a model of that many segments; they are left out where all tokens are of the first."""
     needed = segment_count > 1 and any(any(row) for row in segments)
     return pack(sequences, segments if needed else None, device)
 
 
-def _joined(sequences: Iterable[Sequence[int]], device: torch.device) -> Tensor:
+def _joined(sequences: Ids, device: torch.device) -> Tensor:
     return torch.tensor(list(chain.from_iterable(sequences)), dtype=torch.long, device=device)

@@ -6,12 +6,9 @@
                          n = tanh(W x_t + a + r * (U h_(t-1) + b))      the reset gate r after the product
     gru_reset_before     n = tanh(W x_t + b + U (r * h_(t-1)))          r before the product: Cho et al. 2014
 
-"gru" resets what comes out of the matrix, so that one product serves all gates; that is what torch's and cuDNN's
-kernels compute. Weights learned in one form mean something else in the other.
-
-The kernels want their rows step by step, the longest sequences first: all first tokens, then all second ones. Our rows
-lie sequence by sequence, so one permutation leads there and one back. The reverse direction reads the same rows in an
-order in which every sequence begins with its last token.
+"gru" is what torch's and cuDNN's kernels compute: one product serves all gates. Weights learned in one form mean
+something else in the other. The kernels want their rows step by step, the longest sequences first; ours lie sequence by
+sequence, so one permutation leads there and one back. In reverse every sequence begins with its last token.
 
     ours     a0 a1 b0 b1 b2        theirs   b0 a0 | b1 a1 | b2        reversed   b2 a1 | b1 a0 | b0
 """
@@ -27,27 +24,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from kinfolk.nn.fast.dropout import dropout
-from kinfolk.nn.fast.linear import Linear
+from kinfolk.nn.fast.linear import Linear, dropout
 from kinfolk.nn.packed import Layout
-
-CellState = tuple[Tensor, ...]  # (h,), or (h, c) of an LSTM: each (layers x directions, sequences, hidden)
+from kinfolk.nn.state import CellState
 
 
 @dataclass(frozen=True)
 class Steps:
-    """How the rows of a layout lie for the kernels.
-
-    `order` leads to their rows and `back` to ours, (tokens,); `sizes` counts the sequences that are still going on at
-    each step, on the host; `sorted` lists the sequences by falling length, `unsorted` is its inverse; `reverse` leads
-    from their rows to those of the reverse direction, and back.
-    """
+    """How the rows of a layout lie for the kernels."""
 
     layout: Layout
-    order: Tensor
-    back: Tensor
-    sizes: Tensor
-    sorted: Tensor
+    sizes: Tensor  # how many sequences are still going on at each step; on the host
+    order: Tensor  # (tokens,): leads to their rows
+    back: Tensor  # and to ours
+    sorted: Tensor  # the sequences by falling length
     unsorted: Tensor
 
     @classmethod
@@ -60,32 +50,24 @@ class Steps:
         positions = np.arange(layout.tokens) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         order = np.lexsort((ranks[owners], positions))
         sizes = np.bincount(positions)  # position t occurs once in every sequence that is longer than t
-        back = np.argsort(order)
-        on_device = [torch.from_numpy(rows).to(layout.device) for rows in (order, back, by_length, ranks)]
-        return cls(layout, on_device[0], on_device[1], torch.from_numpy(sizes), on_device[2], on_device[3])
+        rows = (order, np.argsort(order), by_length, ranks)
+        return cls(layout, torch.from_numpy(sizes), *(torch.from_numpy(indices).to(layout.device) for indices in rows))
 
     @cached_property
     def reverse(self) -> Tensor:
-        layout = self.layout
-        lengths, starts = (torch.tensor(values, device=layout.device) for values in (layout.lengths, layout.starts))
-        reversed_rows = (2 * starts + lengths - 1)[layout.owners] - torch.arange(layout.tokens, device=layout.device)
-        return self.back[reversed_rows[self.order]]
+        """Leads from their rows to those of the reverse direction, and back."""
+        return self.back[self.layout.reversed_rows[self.order]]
 
 
 class _TorchLayer(nn.RNNBase):
     """One layer in one direction, by torch's kernels."""
 
-    def __init__(self, width: int, hidden: int):
-        super().__init__(width, hidden)  # type: ignore[arg-type, call-arg]
+    cell: Any  # one step of it
 
     def reset_parameters(self) -> None:
         """As in fast/linear.py: on the meta device random numbers mean nothing, and asking for them is slow."""
         if not self.weight_ih_l0.is_meta:
             super().reset_parameters()
-
-    @property
-    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return self.weight_ih_l0, self.weight_hh_l0, self.bias_ih_l0, self.bias_hh_l0  # type: ignore[return-value]
 
     def run(self, vectors: Tensor, sizes: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """All steps: rows as the kernels want them (tokens, width), and the state (rows, hidden) before and after."""
@@ -95,24 +77,21 @@ class _TorchLayer(nn.RNNBase):
 
     def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """One step: (rows, width) -> (rows, hidden), and the state after it."""
-        raise NotImplementedError
+        hidden = self.cell(vectors, state[0], *self._flat_weights)
+        return hidden, (hidden,)
 
 
 class _Rnn(_TorchLayer, nn.RNN):
-    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        hidden = torch.rnn_tanh_cell(vectors, state[0], *self.weights)
-        return hidden, (hidden,)
+    cell = torch.rnn_tanh_cell
 
 
 class _Gru(_TorchLayer, nn.GRU):
-    def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        hidden = torch.gru_cell(vectors, state[0], *self.weights)
-        return hidden, (hidden,)
+    cell = torch.gru_cell
 
 
 class _Lstm(_TorchLayer, nn.LSTM):
     def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        hidden, cell = torch.lstm_cell(vectors, state, *self.weights)
+        hidden, cell = torch.lstm_cell(vectors, state, *self._flat_weights)  # type: ignore[arg-type]
         return hidden, (hidden, cell)
 
 
@@ -129,7 +108,6 @@ class GruResetBefore(nn.Module):
         self.candidate = Linear(hidden, hidden, bias=False)  # U_h
 
     def run(self, vectors: Tensor, sizes: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """As torch's layers."""
         (hidden,), outputs = state, []
         for projected in self.inputs(vectors).split(sizes.tolist()):
             output = self._step(projected, hidden[: len(projected)])
@@ -138,7 +116,6 @@ class GruResetBefore(nn.Module):
         return torch.cat(outputs), (hidden,)
 
     def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """As torch's layers."""
         output = self._step(self.inputs(vectors), state[0])
         return output, (output,)
 
@@ -157,19 +134,12 @@ KINDS = tuple(LAYERS)
 class RecurrentStack(nn.Module):
     """Recurrent layers of one of `KINDS`: (tokens, width) -> (tokens, directions x hidden), and the state at the end.
 
-    With both directions, a token's vector is what was read up to it from the left and from the right, side by side; a
-    layer of the stack reads both of the layer below. Dropout lies between the layers. `cells` are the layers, a layer's
-    two directions one after the other.
+    A layer reads both directions of the layer below, side by side. Dropout lies between the layers. `cells` are the
+    layers, a layer's two directions one after the other.
     """
 
     def __init__(
-        self,
-        kind: str,
-        width: int,
-        hidden: int,
-        layers: int = 1,
-        bidirectional: bool = False,
-        dropout: float = 0.0,
+        self, kind: str, width: int, hidden: int, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
     ):
         super().__init__()
         self.kind, self.hidden, self.layers, self.directions = kind, hidden, layers, 1 + bidirectional
@@ -179,29 +149,22 @@ class RecurrentStack(nn.Module):
         self.dropout = dropout
 
     def start(self, sequences: int, like: Tensor) -> CellState:
-        """Zeros, on the device and in the type of `like`."""
         parts = 2 if self.kind == "lstm" else 1
         return tuple(like.new_zeros(len(self.cells), sequences, self.hidden) for _ in range(parts))
 
     def forward(self, vectors: Tensor, layout: Layout, state: CellState | None = None) -> tuple[Tensor, CellState]:
         """`state` is where each sequence begins (zeros without it); one without tokens ends where it began."""
-        layers, end, back = self._layers(vectors, layout, state, self.layers)
-        return layers[-1].index_select(0, back), end
+        layers, end = self.each_layer(vectors, layout, state, last=True)
+        return layers[0], end
 
     def each_layer(
-        self, vectors: Tensor, layout: Layout, state: CellState | None = None, depth: int | None = None
+        self, vectors: Tensor, layout: Layout, state: CellState | None, depth: int | None = None, last: bool = False
     ) -> tuple[list[Tensor], CellState]:
         """What each of the first `depth` layers gives, (tokens, directions x hidden) each, and the state at the end."""
-        layers, end, back = self._layers(vectors, layout, state, self.layers if depth is None else depth)
-        return [layer.index_select(0, back) for layer in layers], end
-
-    def _layers(
-        self, vectors: Tensor, layout: Layout, state: CellState | None, depth: int
-    ) -> tuple[list[Tensor], CellState, Tensor]:
-        """The same in the kernels' order, and the rows that lead back to ours."""
         state = self.start(layout.sequences, vectors) if state is None else state
+        depth = self.layers if depth is None else depth
         if not layout.tokens:
-            return [vectors.new_zeros(0, self.output_width)] * depth, state, layout.owners
+            return [vectors.new_zeros(0, self.output_width)] * depth, state
         steps, layers, ends = Steps.of(layout), [], []
         before = [piece.index_select(1, steps.sorted) for piece in state]
         vectors = vectors.index_select(0, steps.order)
@@ -216,9 +179,10 @@ class RecurrentStack(nn.Module):
                 sides.append(output.index_select(0, steps.reverse) if direction else output)
                 ends.append(end)
             vectors = torch.cat(sides, -1) if self.directions == 2 else sides[0]
-            layers.append(vectors)
+            if not last or layer + 1 == depth:
+                layers.append(vectors.index_select(0, steps.back))
         end = tuple(torch.stack(pieces).index_select(1, steps.unsorted) for pieces in zip(*ends, strict=True))
-        return layers, end, steps.back
+        return layers, end
 
     def step(self, vectors: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         """One token more of each row: (rows, width) -> (rows, hidden). Not for both directions: none knows its end."""
@@ -231,12 +195,14 @@ class RecurrentStack(nn.Module):
             ends.append(end)
         return vectors, tuple(torch.stack(pieces) for pieces in zip(*ends, strict=True))
 
+    def stored_names(self, prefix: str) -> dict[str, str]:
+        return stored_names(prefix, self.kind, self.layers, self.directions == 2)
+
     def layer_of(self, name: str) -> int:
         """The index of the layer that a weight `….cells.….…` belongs to."""
         return int(name.rpartition("cells.")[2].split(".")[0]) // self.directions
 
     def _run(self, index: int, rows: Tensor, sizes: Tensor, state: CellState) -> tuple[Tensor, CellState]:
-        """One layer in one direction; the kernels know no empty sequences, which are the last ones."""
         count = int(sizes[0])
         if count == len(state[0]):
             return self.cells[index].run(rows, sizes, state)  # type: ignore[operator, no-any-return]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -23,25 +24,22 @@ CALL_COST = 300
 class PackedIndex:
     """Which packed rows one side of a group reads: `count` sequences of up to `length` tokens.
 
-    `start` is set when the rows simply follow each other in the packed matrix; otherwise `index` lists them, with
-    padding pointing at a row of the same sequence, and `kept` lists the entries that are not padding. (`index_select`
-    has a gradient three times as fast as that of `packed[index]`.)
+    (`index_select` has a gradient three times as fast as that of `packed[index]`.)
     """
 
     count: int
     length: int
-    start: int | None = None
-    index: Tensor | None = None
-    kept: Tensor | None = None
+    start: int = -1  # of rows that simply follow each other
+    index: Tensor | None = None  # or a list of them, where padding points at a row of the same sequence
+    kept: Tensor | None = None  # the entries that are not padding
 
     def rows(self, packed: Tensor) -> Tensor:
         """(tokens, …) -> (count, length, …)."""
-        if self.start is not None:
+        if self.index is not None:
+            rows = packed.index_select(0, self.index)
+        else:
             taken = self.count * self.length
             rows = packed if taken == packed.shape[0] else packed.narrow(0, self.start, taken)
-        else:
-            assert self.index is not None
-            rows = packed.index_select(0, self.index)
         return rows.view(self.count, self.length, *packed.shape[1:])
 
     def take(self, packed: Tensor) -> Tensor:
@@ -49,7 +47,6 @@ class PackedIndex:
         return self.rows(packed).transpose(1, 2)
 
     def take_zero_padded(self, packed: Tensor) -> Tensor:
-        """As `take`, with zeros as padding."""
         if self.kept is None:
             return self.take(packed)
         rows = packed.new_zeros(self.count * self.length, *packed.shape[1:])
@@ -63,14 +60,13 @@ class PackedIndex:
 
     def write(self, packed: Tensor, padded: Tensor) -> None:
         """Write what `take` would read: (count, heads, length, head_width) into (tokens, heads, head_width)."""
-        if self.start is not None:
+        if self.index is None:
             self.rows(packed).copy_(padded.transpose(1, 2))
         else:
             packed.index_copy_(0, self._packed_rows, self.unpad(padded))
 
     @cached_property
     def _packed_rows(self) -> Tensor:
-        """The packed row of each entry that is no padding."""
         assert self.index is not None
         return self.index if self.kept is None else self.index.index_select(0, self.kept)
 
@@ -103,21 +99,18 @@ class Group:
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """The groups of one batch under one scope."""
+    """The groups of one batch under one scope. In self-attention, `rows` of the tokens may be the only queries."""
 
     groups: tuple[Group, ...]
     queries: Layout
     keys: Layout
+    rows: Tensor | None = None
 
     @cached_property
     def order(self) -> Tensor | None:
         """Where each packed row stands in the groups' outputs joined end to end; None when they are in order."""
-        expected = 0
-        for group in self.groups:
-            if group.queries.start != expected:
-                break
-            expected += group.queries.count * group.queries.length
-        else:
+        ends = accumulate((group.queries.count * group.queries.length for group in self.groups), initial=0)
+        if all(group.queries.start == end for group, end in zip(self.groups, ends, strict=False)):
             return None
         starts, lengths = self.queries.starts, self.queries.lengths
         indices = [index for group in self.groups for index in group.sequences]
@@ -129,25 +122,21 @@ class AttentionPlan:
 class Scope:
     """Base of all scopes; itself the widest one: every query sees every key of its own sequence.
 
-    With two layouts, `plan(target, source)` is cross-attention: a target looks at the source of the same index; or
-    attention to a memory, where `keys` joins what came before with the segment itself (`packed.join`).
+    `plan(target, source)` is cross-attention, or attention to a memory that was joined with the segment itself.
     """
 
     def allowed(self, queries: Tensor, keys: Tensor, sequences: Tensor) -> Tensor | None:
         """May a query at position `queries` (count, m) see a key at `keys` (count, n)? (count, m, n), or None: yes."""
         return None
 
-    def plan(self, queries: Layout, keys: Layout | None = None) -> AttentionPlan:
-        """Apply to the layouts of one batch; the result serves every layer."""
+    def plan(self, queries: Layout, keys: Layout | None = None, rows: Tensor | None = None) -> AttentionPlan:
         keys = queries if keys is None else keys
         assert queries.sequences == keys.sequences, "a scope joins layouts of the same sequences"
         groups = [_group(self, indices, queries, keys) for indices in _equal_shapes(queries, keys)]
-        return AttentionPlan(tuple(groups), queries, keys)
+        return AttentionPlan(tuple(groups), queries, keys, rows)
 
 
-@dataclass(frozen=True)
-class Full(Scope):
-    """Every token sees every other: encoders, and cross-attention."""
+Full = Scope  # every token sees every other: encoders, and cross-attention
 
 
 @dataclass(frozen=True)
@@ -180,10 +169,7 @@ class Window(Scope):
 
 
 def _equal_shapes(queries: Layout, keys: Layout) -> list[list[int]]:
-    """Indices of sequences, grouped by equal or nearly equal (query length, key length).
-
-    Joining a sequence to the group before it pays while all the padding it makes costs less than a call.
-    """
+    """Indices of sequences, grouped by (query length, key length) while all the padding costs less than a call."""
     shapes = list(zip(queries.lengths, keys.lengths, strict=True))
     groups: list[list[int]] = []
     group_shape, padding = (0, 0), 0
@@ -243,12 +229,9 @@ def _packed_index(layout: Layout, indices: list[int]) -> PackedIndex:
 
 
 def _positions(layout: Layout, indices: list[int], rows: PackedIndex) -> tuple[Tensor, Tensor | None]:
-    """Positions (count, length) of one side's tokens, and which of them are padding."""
-    columns = torch.arange(rows.length, device=layout.device).expand(rows.count, -1)
-    padding = None
+    columns, padding = torch.arange(rows.length, device=layout.device).expand(rows.count, -1), None
     if rows.kept is not None:
-        lengths = torch.tensor([layout.lengths[index] for index in indices], device=layout.device)
-        padding = columns >= lengths.unsqueeze(1)
+        padding = columns >= torch.tensor([layout.lengths[index] for index in indices], device=layout.device)[:, None]
     if layout.first_positions is not None:
         first = torch.tensor([layout.first_positions[index] for index in indices], device=layout.device)
         columns = columns + first.unsqueeze(1)

@@ -9,6 +9,7 @@ Pass one to a model and read afterwards, for every sequence it was shown:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +28,10 @@ class _Batch:
 
 
 class Trace:
-    """Collects every layer's vectors (`hidden`), and attention weights and scores (`attention`).
+    """Collects every layer's vectors (`hidden`), and attention weights and scores (`attention`), of one batch or more.
 
-    With `gradients` it keeps their graphs, for losses on hidden layers and attention (TinyBERT's); otherwise they are
-    detached. One trace may follow several batches; its lists then go on from one batch to the next. `encodings` is
-    filled by the verbs that make the batches from texts.
+    With `gradients` it keeps their graphs, for losses on hidden layers and attention; otherwise they are detached.
+    `encodings` is filled by the verbs that make the batches from texts.
     """
 
     def __init__(self, hidden: bool = True, attention: bool = True, gradients: bool = False):
@@ -43,18 +43,15 @@ class Trace:
 
     @property
     def hidden(self) -> list[list[Tensor]]:
-        """By layer, then by sequence: (length, width)."""
         batches = [[batch.layout.split(layer) for layer in batch.vectors] for batch in self._batches]
         return [[part for parts in layers for part in parts] for layers in zip(*batches, strict=True)]
 
     @property
     def weights(self) -> list[list[Tensor]]:
-        """By block, then by sequence: (heads, queries, keys)."""
         return _in_order([batch.weights for batch in self._batches])
 
     @property
     def scores(self) -> list[list[Tensor]]:
-        """By block, then by sequence: (heads, queries, keys)."""
         return _in_order([batch.scores for batch in self._batches])
 
     @property
@@ -62,22 +59,24 @@ class Trace:
         """By layer: the vectors (tokens, width) of the last batch, still packed."""
         return self._batches[-1].vectors
 
-    def begin(self, layout: Layout) -> None:
-        """A model starts on a new batch."""
+    def begin(self, layout: Layout, *hidden: Tensor) -> None:
         self._batches.append(_Batch(layout))
+        for vectors in hidden:
+            self.add_hidden(vectors)
 
     def add_hidden(self, hidden: Tensor) -> None:
-        """Keep the vectors (tokens, width) of one more layer."""
         if self.wants_hidden:
             self._batches[-1].vectors.append(hidden if self.gradients else hidden.detach())
 
     def begin_attention(self) -> None:
-        """A block starts to attend."""
-        self._batches[-1].scores.append({})
-        self._batches[-1].weights.append({})
+        if self.wants_attention:
+            self._batches[-1].scores.append({})
+            self._batches[-1].weights.append({})
 
     def add_attention(self, group: Group, scores: Tensor, plan: AttentionPlan) -> None:
         """Keep scores (count, heads, queries, keys) of one group of the current block, holes cut off."""
+        if not self.wants_attention:
+            return
         if not self.gradients:
             scores = scores.detach()
         weights = scores.softmax(-1)
@@ -92,17 +91,15 @@ class Trace:
 
 
 class PairTrace:
-    """The same for a model that turns a source into a target: a trace of each side, and one of what lies between.
-
-    source.hidden, source.weights      the encoder's layers
-    target.hidden, target.weights      the decoder's layers, and how its tokens look at each other
-    across.weights[layer][pair]        (heads, target length, source length): which source token a target token looks at
-    """
+    """A trace of source and target, and of `across`: weights[layer][pair] are (heads, target length, source length)."""
 
     def __init__(self, hidden: bool = True, attention: bool = True, gradients: bool = False):
         self.source = Trace(hidden, attention, gradients)
         self.target = Trace(hidden, attention, gradients)
         self.across = Trace(False, attention, gradients)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return iter((self.source, self.target, self.across))
 
 
 def _in_order(batches: list[list[dict[int, Tensor]]]) -> list[list[Tensor]]:

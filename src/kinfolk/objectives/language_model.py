@@ -1,28 +1,38 @@
-"""Next-token prediction over one long stream of tokens: contiguous streams, truncated backpropagation through time.
+"""Next-token prediction, -log p(x_t | x_<t), over one long stream of tokens, for the two kinds of language models.
+
+A model whose state carries what came before (recurrent ones) reads contiguous streams, with truncated backpropagation
+through time:
 
     tokens      t0 t1 t2 t3 t4 t5 t6 t7 t8         batch_size 2, bptt_length 3:
     stream 0    t0 t1 t2 | t3                      batch 0 reads t0 t1 t2 and t4 t5 t6, with the tokens after each
-    stream 1    t4 t5 t6 | t7                      as targets; batch 1 continues both streams
+    stream 1    t4 t5 t6 | t7                      as targets; batch 1 continues both streams, from empty states
 
-Every token but the first is a target once per epoch. The state of a stream at the end of a batch is where its next
-batch begins; gradients stop there. At the beginning of an epoch the state is empty.
+
+A model with a context (GPT's kind) reads blocks of the stream, each on its own; for a perplexity, windows that overlap.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, overload
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from kinfolk.data.batching import Plan, chunks
 from kinfolk.errors import InputError, check_int
 from kinfolk.nn.packed import pack
-from kinfolk.nn.recurrent import CellState
-from kinfolk.objectives.objective import Batch, Sample
+from kinfolk.nn.state import CellState
+from kinfolk.objectives.objective import Batch, Objective, Sample
+from kinfolk.objectives.pretraining import EpochSamples, Pretraining, PretrainingTask
+
+SCORED_LENGTH = 512  # tokens of a stream read at once for a perplexity; it changes only the memory
+SCORED_TOKENS = 2048
+EVAL_STREAMS, EVAL_TOKENS = 16, 8_192  # while training; at the end one stream, and all tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,34 +42,25 @@ class StreamSample(Sample):
     opens: bool
 
 
-class ContiguousStreams(Sequence[StreamSample]):
-    """A text cut into `batch_size` streams, and the order of its batches: `bptt_length` tokens of every stream.
-
-    Streams differ by at most one token, so nothing is dropped; in the last batch of an epoch one may be empty.
-    """
+class ContiguousStreams(Sequence[StreamSample], Plan):
+    """A text cut into `batch_size` streams, and the order of its batches: `bptt_length` tokens of every stream. Streams
+    differ by at most one token, so nothing is dropped; in the last batch of an epoch one may be empty."""
 
     def __init__(self, stream: Sequence[int] | np.ndarray, batch_size: int, bptt_length: int):
         self.stream, self.batch_size, self.bptt_length = stream, batch_size, bptt_length
         targets = len(stream) - 1
         check_int("bptt_length", bptt_length)
         if targets < check_int("batch_size", batch_size):
-            raise InputError(
-                f"{len(stream):,} tokens are too few for batch_size {batch_size:,}; bring more text or a smaller batch"
-            )
+            few = f"{len(stream):,} tokens are too few for batch_size {batch_size:,}"
+            raise InputError(f"{few}; bring more text or a smaller batch")
         each, longer = divmod(targets, batch_size)
         self._starts = [index * each + min(index, longer) for index in range(batch_size + 1)]
-        self.batches = math.ceil((each + (longer > 0)) / bptt_length)  # of an epoch
+        self.batches = math.ceil((each + (longer > 0)) / bptt_length)
 
     def __len__(self) -> int:
         return self.batches * self.batch_size
 
-    @overload
-    def __getitem__(self, index: int) -> StreamSample: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[StreamSample]: ...
-    def __getitem__(self, index: int | slice) -> StreamSample | list[StreamSample]:
-        if isinstance(index, slice):
-            return [self[inner] for inner in range(*index.indices(len(self)))]
+    def __getitem__(self, index: Any) -> Any:  # a single index
         if not 0 <= index < len(self):
             raise IndexError(index)
         batch, stream = divmod(index, self.batch_size)
@@ -69,18 +70,9 @@ class ContiguousStreams(Sequence[StreamSample]):
         ids, targets = ([int(token) for token in self.stream[first + shift : last + shift]] for shift in (0, 1))
         return StreamSample(ids, [], targets, first, batch == 0)
 
-    def locate(self, step: int) -> tuple[int, int]:
-        """(epoch, index of the batch in it)."""
-        return divmod(step, self.batches)
-
     def batch(self, step: int) -> list[int]:
-        """Indices of the samples of a batch."""
         first = self.locate(step)[1] * self.batch_size
         return list(range(first, first + self.batch_size))
-
-    def steps(self, epochs: float) -> int:
-        """The number of batches in some epochs."""
-        return round(epochs * self.batches)
 
 
 @dataclass(frozen=True)
@@ -91,47 +83,158 @@ class StreamBatch(Batch):
 
 
 @dataclass(frozen=True)
-class NextToken:
-    """-log p of each token, given all tokens of its stream before it."""
+class NextToken(Objective):
+    """-log p of each token, given all tokens of its sample before it; a sample's target is the token after each."""
 
     head: str = "next_token"
 
-    def prepare(self, samples: Sequence[Sample], device: torch.device) -> StreamBatch:
-        """Pack one stretch of all streams."""
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> Batch:
         targets = torch.tensor([token for sample in samples for token in sample.target], dtype=torch.long)
+        tokens = pack([sample.ids for sample in samples], device=device)
+        return Batch(tokens, targets.to(device), {self.head: float(len(targets))})
+
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        return {self.head: model.vocabulary_loss(model(batch.tokens), batch.targets)}
+
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        return model.vocabulary_scores(model(batch.tokens))  # type: ignore[no-any-return]
+
+
+class CarriedNextToken(NextToken):
+    """-log p of each token, given all tokens of its stream before it."""
+
+    stateful = True
+
+    def prepare(self, samples: Sequence[Sample], device: torch.device) -> StreamBatch:
         opens = {sample.opens for sample in samples if isinstance(sample, StreamSample)}
         assert len(opens) == 1, "streams move together"
-        tokens = pack([sample.ids for sample in samples], device=device)
-        counts = {self.head: float(len(targets))}
-        return StreamBatch(tokens, targets.to(device), counts, opens.pop())
+        batch = super().prepare(samples, device)
+        return StreamBatch(batch.tokens, batch.targets, batch.counts, opens.pop())
 
     def carry(self, model: Any, batch: Batch, state: CellState | None) -> tuple[dict[str, Tensor], CellState]:
-        """The sum of the losses, and the detached state for the next batch."""
         assert isinstance(batch, StreamBatch)
         hidden, after = model.body.read(batch.tokens, None if batch.opens else state)
         total = model.vocabulary_loss(hidden, batch.targets)
         return {self.head: total}, tuple(tensor.detach() for tensor in after)
 
     def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
-        """Of streams that begin here."""
         return self.carry(model, batch, None)[0]
-
-    def scores(self, model: Any, batch: Batch) -> Tensor:
-        """(tokens, vocabulary): all of them, so for small batches only."""
-        return model.vocabulary_scores(model(batch.tokens))  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
-def perplexity(model: Any, stream: Sequence[int] | np.ndarray, bptt_length: int = 512, batch_size: int = 1) -> float:
-    """exp of the mean -log p of each token of a stream but the first, each scored once, given all tokens before it.
+def mean_loss(model: Any, stream: Sequence[int] | np.ndarray, batch_size: int = 1, overlap: float = 0.5) -> float:
+    """The mean -log p of each token of a stream but the first, each scored once, in nats. A carried state holds all
+    tokens before; with more streams at once (`batch_size`) it is faster and a little worse. A model with a context
+    reads windows of that many tokens, of which neighbours share the part `overlap`."""
+    if model.config.carries_state:
+        return _carried_loss(model, stream, batch_size)
+    context = model.config.context
+    stride, ids = max(1, round((1 - overlap) * context)), torch.as_tensor(np.asarray(stream), dtype=torch.long)
+    count, shared, total = len(ids) - 1, context - stride, 0.0
+    if count < 1:
+        raise InputError(f"{len(ids)} tokens are too few to score: the first one has nothing before it")
+    for some in chunks(range(0, max(1, count - shared), stride), max(1, SCORED_TOKENS // context)):
+        # each window: read from, scored from (what is before was scored in the window before), read to
+        windows = [(start, start + (shared if start else 0), min(start + context, count)) for start in some]
+        hidden = model(pack([ids[start:end].tolist() for start, _, end in windows], device=model.device))
+        scored = torch.cat([torch.arange(start, end) >= first for start, first, end in windows])
+        targets = torch.cat([ids[first + 1 : end + 1] for _, first, end in windows])
+        total += float(model.vocabulary_loss(hidden[scored], targets.to(model.device)))
+    return total / count
 
-    `bptt_length` changes only the memory it takes. A larger batch is faster and a little worse: each of its streams
-    begins with an empty state.
-    """
-    streams, objective, total = ContiguousStreams(stream, batch_size, bptt_length), NextToken(), 0.0
+
+def _carried_loss(model: Any, stream: Sequence[int] | np.ndarray, batch_size: int) -> float:
+    streams, objective, total = ContiguousStreams(stream, batch_size, SCORED_LENGTH), CarriedNextToken(), 0.0
     state: CellState | None = None
     for step in range(streams.batches):
         batch = objective.prepare([streams[index] for index in streams.batch(step)], model.device)
         losses, state = objective.carry(model, batch, state)
         total += float(losses[objective.head])
-    return float(torch.tensor(total / (len(stream) - 1), dtype=torch.float64).exp())
+    return float(total / (len(stream) - 1))
+
+
+class TokenBlocks(EpochSamples):
+    """A stream cut into blocks of `length` tokens, every epoch elsewhere; its end is followed by its beginning."""
+
+    def __init__(self, stream: Sequence[int] | np.ndarray, length: int, batch_size: int, seed: int):
+        self.stream, self.period = np.asarray(stream), len(stream) - 1  # it begins and ends with the same token
+        self.length = min(length, self.period)
+        super().__init__(math.ceil(self.period / self.length), batch_size, seed)
+
+    def make(self, epoch: int, number: int, generator: random.Random) -> Sample:
+        start = self.shift(epoch, self.length) + number * self.length
+        places = np.arange(start, start + self.length) % self.period
+        ids, targets = self.stream[places].tolist(), self.stream[places + 1].tolist()
+        return Sample(ids, [], targets, int(places[0]))
+
+
+class LanguageModelTask(PretrainingTask):
+    """Next-token prediction: on contiguous streams where a state is carried, else on blocks."""
+
+    note = (
+        "Perplexity of the dev text: exp of the mean negative log-likelihood of a token, the ends of texts included; "
+        "each token is scored once, given what stands before it. nats_per_character: the same sum per character."
+    )
+
+    def __post_init__(self) -> None:
+        end = self.config.end_id
+        self.streams = self.train.stream(end), self.dev.stream(end)
+        if self.config.carries_state:
+            self.samples = ContiguousStreams(self.streams[0], self.batch_size, self.length)
+            self.objective = CarriedNextToken()
+        else:
+            self.samples = TokenBlocks(self.streams[0], self.length, self.batch_size, self.seed)
+            self.objective = NextToken()
+
+    def evaluate(self, model: Any, thorough: bool = False) -> dict[str, float]:
+        """While training in several streams, or of a part in windows side by side: faster and a little higher."""
+        dev = self.streams[1]
+        if thorough:
+            loss = mean_loss(model, dev)
+        elif self.config.carries_state:
+            loss = mean_loss(model, dev, max(1, min(EVAL_STREAMS, len(dev) // 2)))
+        else:
+            loss = mean_loss(model, dev[: EVAL_TOKENS + 1], overlap=0.0)
+        return self._metrics(loss)
+
+    def baselines(self) -> dict[str, float]:
+        return self._metrics(self.unigram_entropy)
+
+    def _metrics(self, loss: float) -> dict[str, float]:
+        per_character = loss * ((len(self.streams[1]) - 1) / self.dev.characters)  # the ends of documents included
+        return {"perplexity": math.exp(loss), "nats_per_character": per_character}
+
+    def location(self, example: int) -> str:
+        return f"token {example:,} of the corpus"
+
+
+# One token ends a text and stands before the first one, so that a text is read as training read it.
+ENDS = {**dict.fromkeys(("bos", "cls", "eos", "sep"), "</s>"), "pad": "<pad>", "unk": "<unk>"}
+RECURRENT = Pretraining(
+    family="kinfolk-recurrent-lm",
+    preset="recurrent-lm",
+    size="small",
+    task=LanguageModelTask,
+    heads={"next_token": 0},
+    tokenizer="bpe",
+    roles=ENDS,
+    batch_size=32,
+    length=35,
+    length_name="bptt_length",
+    settings={"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "weight_decay": 0.0},
+)
+GPT2 = replace(
+    RECURRENT,
+    family="gpt2",
+    preset="gpt2",
+    size="mini",
+    tokenizer="byte_bpe",
+    roles=dict.fromkeys(("unk", "bos", "eos"), "<|endoftext|>"),
+    batch_size=16,
+    length=128,
+    length_name="max_length",
+    settings={"learning_rate": 1e-3, "schedule": "cosine", "warmup": 0.05, "weight_decay": 0.1, "betas": (0.9, 0.95)},
+)
+PRETRAINING = {
+    kind: replace(RECURRENT, changes={"kind": kind}) for kind in ("lstm", "gru", "rnn", "gru_reset_before")
+} | {"gpt2": GPT2}

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, runtime_checkable
+from types import MappingProxyType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -40,57 +41,32 @@ class Batch:
     counts: Mapping[str, float]
 
 
-class Scorer(Protocol):
-    """What a loss needs of a model. (Models stand below: a model's file may name its objectives.)"""
+class Objective:
+    """What is minimised: samples to batches, batches to losses. (Models stand below: a model is Any here.)"""
 
-    def predict_head(self, name: str, tokens: Tokens) -> Tensor:
-        """The scores of the head `name` for a batch."""
-
-
-class TrainingObjective(Protocol):
-    """What the trainer needs: samples to batches, batches to losses."""
+    head: str = ""  # with one head, its name, which is that of the loss too
+    weights: Mapping[str, float] = MappingProxyType({})  # by name; a loss without a weight counts once
+    stateful = False  # do batches continue the batches before them?
 
     def prepare(self, samples: Sequence[Sample], device: torch.device) -> Batch:
         """Pack samples and their targets."""
+        raise NotImplementedError
 
     def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
         """The sum of each loss, a scalar; the names are those of `batch.counts`."""
-
-
-class Objective(TrainingObjective, Protocol):
-    """An objective with one head, whose scores a task evaluates and predicts from."""
-
-    @property
-    def head(self) -> str:
-        """Name of the head, and of its loss."""
+        raise NotImplementedError
 
     def scores(self, model: Any, batch: Batch) -> Tensor:
-        """The scores of the head."""
-
-
-@runtime_checkable
-class Weighted(Protocol):
-    """An objective whose losses count unequally; a loss without a weight counts once."""
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """By name."""
-
-
-@runtime_checkable
-class Scheduled(Protocol):
-    """An objective that changes over a run."""
+        """The scores of the head, from which a task evaluates and predicts."""
+        raise NotImplementedError
 
     def at(self, step: int, total: int) -> Self:
         """The objective of step number `step`, from 0, of `total`."""
+        return self
 
-
-@runtime_checkable
-class Stateful(Protocol):
-    """An objective whose batches continue the batches before them."""
-
-    def carry(self, model: Any, batch: Batch, state: Any) -> tuple[dict[str, Tensor], tuple[Tensor, ...]]:
+    def carry(self, model: Any, batch: Batch, state: Any) -> tuple[dict[str, Tensor], Any]:
         """As `losses`, and the detached state for the next batch; None is the first state."""
+        return self.losses(model, batch), None
 
 
 def pack_samples(samples: Sequence[Sample], segments: int, device: torch.device) -> Tokens:

@@ -21,13 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kinfolk.nn.packed import Layout, pack_for
-from kinfolk.objectives.objective import Batch, Sample, Scorer, pack_samples
+from kinfolk.objectives.objective import Batch, Objective, Sample, pack_samples
 
 IGNORED = -100  # a token without a tag: a special token, or a further subword
 
 
 @dataclass(frozen=True)
-class Supervised:
+class Supervised(Objective):
     """A head, and how many segment types its model has; subclasses give the sum of the losses."""
 
     segments: int
@@ -40,7 +40,6 @@ class Supervised:
         return Batch(tokens, targets.to(device), {self.head: self.count(targets)})
 
     def targets(self, samples: Sequence[Sample]) -> Tensor:
-        """All targets of a batch."""
         return torch.tensor([sample.target for sample in samples])
 
     def count(self, targets: Tensor) -> float:
@@ -48,16 +47,14 @@ class Supervised:
         return float(len(targets))
 
     def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
-        """The one loss, by the name of the head."""
         return {self.head: self.loss(model, batch)}
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
         """The sum of the losses, a scalar."""
         raise NotImplementedError
 
-    def scores(self, model: Scorer, batch: Batch) -> Tensor:
-        """The scores of the head."""
-        return model.predict_head(self.head, batch.tokens)
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        return model.scores(self.head, batch.tokens)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -67,19 +64,19 @@ class Classify(Supervised):
     class_weights: tuple[float, ...] | None = None
 
     def count(self, targets: Tensor) -> float:
-        return _weight_sum(targets, self.class_weights)
+        counted, weights = targets[targets != IGNORED], self.class_weights
+        return float(len(counted) if weights is None else sum(weights[label] for label in counted.tolist()))
 
-    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+    def loss(self, model: Any, batch: Batch) -> Tensor:
         scores = self.scores(model, batch)
-        return F.cross_entropy(scores, batch.targets, _like(scores, self.class_weights), reduction="sum")
+        weight = _like(scores, self.class_weights)
+        return F.cross_entropy(scores, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
 
 
 @dataclass(frozen=True)
 class MultiLabel(Supervised):
-    """Any number of labels: a sample's target lists label ids. The mean is over texts and labels.
-
-    `class_weights` say how much more a positive counts than a negative, for each label.
-    """
+    """Any number of labels: a sample's target lists label ids. The mean is over texts and labels. `class_weights` say
+    how much more a positive counts than a negative, for each label."""
 
     labels: int = 0
     class_weights: tuple[float, ...] | None = None
@@ -93,46 +90,30 @@ class MultiLabel(Supervised):
     def count(self, targets: Tensor) -> float:
         return float(targets.numel())
 
-    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+    def loss(self, model: Any, batch: Batch) -> Tensor:
         scores = self.scores(model, batch)
-        weight = _like(scores, self.class_weights)
-        return F.binary_cross_entropy_with_logits(
-            scores, batch.targets.to(scores.dtype), reduction="sum", pos_weight=weight
-        )
+        weight, targets = _like(scores, self.class_weights), batch.targets.to(scores.dtype)
+        return F.binary_cross_entropy_with_logits(scores, targets, reduction="sum", pos_weight=weight)
 
 
 @dataclass(frozen=True)
 class Regress(Supervised):
-    """A number per text."""
-
     def targets(self, samples: Sequence[Sample]) -> Tensor:
         return torch.tensor([float(sample.target) for sample in samples], dtype=torch.float64)
 
-    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+    def loss(self, model: Any, batch: Batch) -> Tensor:
         scores = self.scores(model, batch).squeeze(1)
         return F.mse_loss(scores, batch.targets.to(scores.dtype), reduction="sum")
 
 
 @dataclass(frozen=True)
-class Tag(Supervised):
-    """A tag for the first subword of each word: a sample's target has one tag id, or IGNORED, per token.
-
-    With weights the mean is over weights, not words.
-    """
+class Tag(Classify):
+    """A class for the first subword of each word: a sample's target has one tag id, or IGNORED, per token."""
 
     head: str = "tag"
-    class_weights: tuple[float, ...] | None = None
 
     def targets(self, samples: Sequence[Sample]) -> Tensor:
         return torch.tensor([tag for sample in samples for tag in sample.target])
-
-    def count(self, targets: Tensor) -> float:
-        return _weight_sum(targets[targets != IGNORED], self.class_weights)
-
-    def loss(self, model: Scorer, batch: Batch) -> Tensor:
-        scores = self.scores(model, batch)
-        weight = _like(scores, self.class_weights)
-        return F.cross_entropy(scores, batch.targets, weight, ignore_index=IGNORED, reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -142,7 +123,6 @@ class CrfTag(Tag):
     head: str = "tag_crf"
 
     def loss(self, model: Any, batch: Batch) -> Tensor:
-        """Of a model whose head has a `crf`; the mean is over words."""
         layout, tagged = batch.tokens.layout, batch.targets != IGNORED
         emissions, tags = self.scores(model, batch)[tagged], batch.targets[tagged]
         words = torch.bincount(layout.owners[tagged], minlength=layout.sequences).tolist()
@@ -160,7 +140,7 @@ class Span(Supervised):
 
     head: str = "span"
 
-    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+    def loss(self, model: Any, batch: Batch) -> Tensor:
         # Each sequence has its own softmax over its own tokens: padding has probability zero.
         scores = batch.tokens.layout.pad(self.scores(model, batch), fill=float("-inf"))
         return F.cross_entropy(scores, batch.targets, reduction="sum") / 2  # (sequences, longest, 2): (sequences, 2)
@@ -168,11 +148,8 @@ class Span(Supervised):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of an example as one sample: for each sequence its length, its option and its share in the score.
-
-    The options must meet in one batch, so a sample holds all of them, one after the other. An option that is too long
-    for the model is there several times, as windows, and its score is their weighted mean.
-    """
+    """The options of an example as one sample: for each sequence its length, its option and its share in the score. An
+    option that is too long for the model is there several times, as windows; its score is their weighted mean."""
 
     lengths: tuple[int, ...]
     options: tuple[int, ...]
@@ -181,7 +158,6 @@ class Options:
 
     @property
     def count(self) -> int:
-        """The number of options."""
         return self.options[-1] + 1
 
 
@@ -215,21 +191,17 @@ class Choose(Supervised):
             choices,
         )
 
-    def loss(self, model: Scorer, batch: Batch) -> Tensor:
+    def loss(self, model: Any, batch: Batch) -> Tensor:
         assert isinstance(batch, ChoiceBatch)
         scores = batch.choices.pad(self.scores(model, batch), fill=float("-inf"))  # (examples, largest option count)
         return F.cross_entropy(scores, batch.targets, reduction="sum")
 
-    def scores(self, model: Scorer, batch: Batch) -> Tensor:
+    def scores(self, model: Any, batch: Batch) -> Tensor:
         """(options of all examples,)."""
         assert isinstance(batch, ChoiceBatch)
         scores = super().scores(model, batch).squeeze(1)  # (sequences,)
         total = scores.new_zeros(batch.choices.tokens)
         return total.index_add(0, batch.options, scores * batch.shares.to(scores.dtype))
-
-
-def _weight_sum(targets: Tensor, weights: tuple[float, ...] | None) -> float:
-    return float(len(targets) if weights is None else sum(weights[label] for label in targets.tolist()))
 
 
 def _like(scores: Tensor, weights: tuple[float, ...] | None) -> Tensor | None:

@@ -1,4 +1,4 @@
-"""What the estimators share: models kept between fits, and training in a temporary folder."""
+"""What the estimators share: models kept between fits, pickles, and training in a temporary folder."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load_encoder
-from kinfolk.checkpoints.text_model import pick_device
-from kinfolk.data.examples import AnyExample
-from kinfolk.data.split import stratified_split
-from kinfolk.errors import DataError, InputError, StopSignalError, type_name
+from kinfolk.checkpoints.folder import pick_device
+from kinfolk.checkpoints.keys import divide, fill, sources
+from kinfolk.checkpoints.sentence import SentenceRecipe
+from kinfolk.checkpoints.weights import tensors_from_bytes, tensors_to_bytes
+from kinfolk.data.examples import AnyExample, stratified_split
+from kinfolk.errors import DataError, FolderError, InputError, StopSignalError
 from kinfolk.files import reading
-from kinfolk.sklearn.pickled import TextEstimator
+from kinfolk.models.family import Family, Model, Source
+from kinfolk.models.registry import family as family_of
+from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.training.runs import Progress
 from kinfolk.training.settings import TrainSettings, settings_fields
-from kinfolk.training.trainer import Progress
 
 CACHED_MODELS = 2
 
@@ -34,8 +40,6 @@ def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) 
 
     The last two models are kept; `forget_models()` lets them go.
     """
-    if not isinstance(model, str | Path):
-        raise InputError(f"model={str(model)[:60]!r} is {type_name(model)}; give a folder or a hub name")
     folder = Path(model).expanduser()
     with reading(folder):
         local = folder.is_dir()  # else it is "demo" or a hub name, whose files nobody edits
@@ -57,6 +61,78 @@ def _stamp(folder: Path) -> tuple[object, ...]:
     return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
 
 
+class TextEstimator(BaseEstimator):  # type: ignore[misc]
+    """An estimator whose X holds texts, and whose fitted model is `encoder_`.
+
+    A pickle of it holds the model as safetensors bytes beside settings and tokenizer, and nothing of torch: it works
+    where the model folder is absent. One made with device="cuda" runs on the CPU where CUDA is not. `needs_heads` says
+    whether it holds more than the body.
+    """
+
+    needs_heads = True
+    device: str
+    encoder_: Encoder
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "encoder_" in state:
+            state["encoder_"] = _to_plain(state["encoder_"], self.needs_heads)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "encoder_" in state:
+            device = state["device"] if torch.cuda.is_available() else "cpu"
+            state = state | {"encoder_": _from_plain(state["encoder_"], device, f"pickled {type(self).__name__}")}
+        super().__setstate__(state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+def _to_plain(encoder: Encoder, heads: bool) -> dict[str, Any]:
+    """An encoder as strings, numbers and bytes, tensors under their public names; only the body without `heads`."""
+    model, kept = encoder.model, encoder.model.state_dict()
+    outputs = {name: kept.get(f"heads.{name}.output.weight", ()) for name in model.heads} if heads else {}
+    labels = {name: len(weight) for name, weight in outputs.items()}
+    pooler = heads and any(name.startswith("body.pooler.") for name in kept)
+    empty, public_names = _empty(model.family, model.config, labels, pooler)
+    return {
+        "family": model.family.name,
+        "config": model.config.to_hf(),
+        "weights": tensors_to_bytes(divide({name: kept[name] for name in empty.state_dict()}, public_names)),
+        "tokenizer": encoder.tokenizer.to_json(),
+        "recipe": dataclasses.asdict(encoder.recipe) if encoder.recipe is not None else None,
+        "heads": labels,
+        "pooler": pooler,
+        "public": encoder.hf_config if heads else {},
+    }
+
+
+def _from_plain(plain: Mapping[str, Any], device: str, name: str) -> Encoder:
+    """The inverse; version 0.1.0 wrote no heads."""
+    try:
+        family = family_of(plain["family"])
+        config = family.config.from_hf(plain["config"], name)
+        model, public_names = _empty(family, config, plain.get("heads", {}), plain.get("pooler", False))
+        tensors = tensors_from_bytes(plain["weights"], name)
+        recipe = SentenceRecipe(**plain["recipe"]) if plain["recipe"] is not None else None
+        tokenizer, public = Tokenizer.from_json(plain["tokenizer"]), dict(plain.get("public", {}))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise FolderError(f"{name}: not a pickle of this estimator ({type(error).__name__}: {error})") from None
+    fill(model, family.title, public_names, tensors)
+    return Encoder(model.eval().to(pick_device(device)), tokenizer, public, recipe=recipe, name=name)
+
+
+def _empty(family: Family, config: Any, heads: Mapping[str, int], pooler: bool) -> tuple[Model, dict[str, Source]]:
+    """The model without weights, and their public names: the body's have a prefix where heads stand beside them."""
+    with torch.device("meta"):
+        model = Model(family, config, heads, pooler)
+    return model, sources(family, config, model.state_dict(), f"{family.prefix}." if heads else "")
+
+
 @dataclass(eq=False, repr=False)
 class TextLearner(TextEstimator):
     """Trains a copy of `model` on examples. The parameters:
@@ -74,10 +150,9 @@ class TextLearner(TextEstimator):
     device                "auto", "cpu" or "cuda"
     verbose               print a summary of the data, and each evaluation
 
-    Texts longer than the model's context are read in windows. Nothing is written outside a temporary folder. A pickle
-    carries the trained weights and works anywhere (see pickled.py). Attributes after `fit`: `encoder_`, a
-    kinfolk.Encoder (`encoder_.save(folder)` writes what kinfolk and transformers load), `validation_metrics_`
-    and `notes_`.
+    Texts longer than the model's context are read in windows. Nothing is written outside a temporary folder.
+    Attributes after `fit`: `encoder_`, a kinfolk.Encoder (`encoder_.save(folder)` writes what kinfolk and transformers
+    load), `validation_metrics_` and `notes_`.
     """
 
     model: str | Path = "demo"
@@ -96,35 +171,21 @@ class TextLearner(TextEstimator):
     device: str = "auto"
     verbose: bool | int = False
 
-    def _train(
-        self,
-        task: str,
-        examples: Sequence[AnyExample],
-        class_weights: str | Mapping[str, float] | None = None,
-        crf: bool = False,
-    ) -> None:
+    def _train(self, task: str, examples: Sequence[AnyExample], **options: Any) -> None:
+        """Fine-tune; `options` are class weights and the like."""
         seed = self._seed()
         names = [setting.name for setting in settings_fields() if hasattr(self, setting.name)]
         values = ((name, getattr(self, name)) for name in names)  # searches give numpy's numbers
-        settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in values}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values}
+        settings = TrainSettings().but(seed=seed, **plain)
         callbacks = Callbacks(lambda summary, initialized: print(summary), _print_evaluation)
-        train, dev = self._split(examples, seed)
+        options |= {"window": self.window, "stride": self.stride, "callbacks": callbacks if self.verbose else None}
+        train, options["dev"] = self._split(examples, seed)
+        encoder = loaded(self.model, self.device)
         with tempfile.TemporaryDirectory(prefix="kinfolk-") as folder:
+            run = Path(folder) / "run"
             try:
-                result = finetune(
-                    loaded(self.model, self.device),
-                    train,
-                    Path(folder) / "run",
-                    dev=dev,
-                    task=task,
-                    class_weights=class_weights,
-                    crf=crf,
-                    window=self.window,
-                    stride=self.stride,
-                    settings=TrainSettings().but(seed=seed, **settings),
-                    callbacks=callbacks if self.verbose else None,
-                    report=False,
-                )
+                result = finetune(encoder, train, run, task=task, settings=settings, report=False, **options)
             except StopSignalError as stop:
                 signal.raise_signal(stop.signum)  # the folder is gone, so there is nothing to resume
                 raise
@@ -145,10 +206,10 @@ class TextLearner(TextEstimator):
     def _split(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
         """(train, dev)"""
         share = self.validation_fraction
-        if not isinstance(share, int | float) or not 0 <= share < 1:
-            raise InputError(f"validation_fraction={share!r} is not a share of the texts, from 0 up to 1")
         if share == 0:
             return list(examples), []
+        if not 0 < share < 1:
+            raise InputError(f"validation_fraction={share!r} is not a share of the texts, from 0 up to 1")
         try:
             return stratified_split(examples, share, seed)
         except DataError:

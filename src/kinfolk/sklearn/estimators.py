@@ -1,9 +1,19 @@
-"""The four estimators: texts to vectors, classes, numbers and tags."""
+"""The four estimators: texts to vectors, classes, numbers and tags.
+
+X and y come as scikit-learn's users have them: lists, tuples, arrays, Series and frames; labels keep their own type,
+a model knows them by name (`str` of each). X holds texts, pairs of texts, or words; y holds numbers, tags, or labels:
+
+ONE     a label of any hashable type for each text
+LISTS   any number of labels: a list (tuple, set) of them for each text
+TABLE   the same as a table of zeros and ones, a column for each label; a frame's columns name the labels
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,29 +21,149 @@ import numpy as np
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kinfolk.data.examples import Sentence
-from kinfolk.errors import InputError
-from kinfolk.sklearn.base import TextLearner, loaded
-from kinfolk.sklearn.data import (
-    LISTS,
-    ONE,
-    TABLE,
-    check_lengths,
-    examples_of,
-    labels_of,
-    numbers_of,
-    tags_of,
-    texts_of,
-    words_of,
-)
-from kinfolk.sklearn.pickled import TextEstimator
-from kinfolk.tasks.tag import tag, tag_probabilities, tag_task
+from kinfolk.data.examples import Example, Sentence
+from kinfolk.data.tagging import detect_scheme, to_iob2
+from kinfolk.errors import InputError, shorten_list, type_name
+from kinfolk.sklearn.base import TextEstimator, TextLearner, loaded
+from kinfolk.tasks.tag import split_text_words, tag, tag_probabilities, tag_task
 from kinfolk.tasks.text import score_texts, text_task
 from kinfolk.text.tokenizer import Text
-from kinfolk.training.logistic import probabilities, softmax
-from kinfolk.training.metrics import tagging
+from kinfolk.text.windows import check_text
+from kinfolk.training.metrics import probabilities, softmax, tagging
 
 EMBED_ARGUMENTS = ("layers", "pool", "normalize", "on_long", "window", "stride")
+ONE, LISTS, TABLE = "one", "lists", "table"
+NESTED = (list, tuple, set, frozenset, np.ndarray)
+PLAIN = (str, bool, int, float)  # numpy has arrays of its own for these
+
+
+def items_of(values: Any, name: str = "X", columns: Sequence[int] = ()) -> list[Any]:
+    """What X or y holds for each text, in Python's own types; the row of a table with several columns is a list."""
+    if hasattr(values, "toarray"):  # a sparse table
+        values = values.toarray()
+    shape = getattr(values, "shape", None)
+    if isinstance(values, str | bytes | Mapping) or shape == () or not isinstance(values, Iterable):
+        raise InputError(f"{name} has an item for each text, but is a single {type(values).__name__}; give a list")
+    if shape is None:
+        return [item.item() if isinstance(item, np.generic) else item for item in values]
+    if len(shape) > 2 or (len(shape) == 2 and columns and shape[1] not in columns):
+        wanted = f"; give {' or '.join(map(str, columns))} columns" if columns else ""
+        raise InputError(f"{name} has shape {tuple(shape)}{wanted}")
+    rows: list[Any] = np.asarray(values, dtype=object).tolist()
+    return [row[0] for row in rows] if shape[1:] == (1,) else rows
+
+
+def texts_of(X: Any) -> list[Text]:  # noqa: N803
+    """The texts of X. Two columns, or a list whose items are two texts each, are pairs."""
+    items = items_of(X, columns=(1, 2))
+    pairs = [tuple(item) if isinstance(item, list) and len(item) == 2 else item for item in items]
+    return [check_text(item, f"text {index}") for index, item in enumerate(pairs)]
+
+
+def words_of(X: Any) -> list[list[str]]:  # noqa: N803
+    """The words of each text."""
+    sentences = []
+    for index, item in enumerate(items_of(X)):
+        text, offsets = split_text_words(item.tolist() if isinstance(item, np.ndarray) else item, f"text {index}")
+        sentences.append([text[start:end] for start, end in offsets])
+    return sentences
+
+
+def examples_of(texts: Sequence[Text], labels: Sequence[Any]) -> list[Example]:
+    """What a text classifier or regressor is trained on."""
+    sides: list[tuple[str, str | None]] = [(text, None) if isinstance(text, str) else text for text in texts]
+    rows = enumerate(zip(sides, labels, strict=True))
+    return [Example(text, pair, label, f"text {index}") for index, ((text, pair), label) in rows]
+
+
+def check_lengths(texts: Sequence[object], labels: Sequence[object]) -> None:
+    """X and y belong together, and there is something to train on."""
+    if len(texts) != len(labels):
+        raise InputError(f"X has {len(texts):,} texts, y {len(labels):,} labels; there must be one label for each text")
+    if not texts:
+        raise InputError("X is empty; there is nothing to learn from")
+
+
+def numbers_of(y: Any) -> list[float]:
+    """The numbers of a list, array, Series or one-column frame."""
+    numbers = items_of(y, "y", columns=(1,))
+    for index, number in enumerate(numbers):
+        try:
+            finite = not isinstance(number, bool | str) and math.isfinite(number)
+        except (TypeError, OverflowError):
+            finite = False
+        if not finite:
+            raise InputError(f"label {index} is {str(number)[:40]!r}, expected a finite number")
+    return [float(number) for number in numbers]
+
+
+def tags_of(y: Any) -> list[tuple[str, ...]]:
+    """The tags of each text, in IOB2 where they mark spans."""
+    rows = [item.tolist() if isinstance(item, np.ndarray) else item for item in items_of(y, "y")]
+    for index, tags in enumerate(rows):
+        if not isinstance(tags, list | tuple) or not all(isinstance(tag, str) and tag for tag in tags):
+            raise InputError(f"y holds {str(tags)[:40]!r} for text {index}; expected a list of tags, one for each word")
+    scheme = detect_scheme(rows)
+    for index, tags in enumerate(rows):
+        try:
+            rows[index] = to_iob2(tuple(tags), scheme)
+        except InputError as error:
+            raise InputError(f"text {index}, {error}") from None
+    return rows
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The classes in sorted order, and each text's label, or its tuple of labels."""
+
+    form: str
+    classes: np.ndarray
+    rows: list[Any]
+
+
+def labels_of(y: Any) -> Labels:
+    """The labels of y, in whichever form they are."""
+    rows = items_of(y, "y")
+    nested = [isinstance(row, NESTED) for row in rows]
+    if not any(nested):
+        return Labels(ONE, _classes(rows, getattr(y, "dtype", None)), rows)
+    if not all(nested):
+        raise InputError(f"y mixes lists of labels with single ones: see its items 0 and {nested.index(not nested[0])}")
+    rows = [list(row) for row in rows]
+    width = len(rows[0])  # zeros and ones only, in rows of one length: as lists of labels they would say nothing
+    if width > 1 and all(len(row) == width and all(label in (0, 1) for label in row) for row in rows):
+        classes = np.asarray(getattr(y, "columns", np.arange(width)))
+        return Labels(TABLE, classes, [tuple(compress(classes.tolist(), row)) for row in rows])
+    if getattr(y, "ndim", 1) == 2:
+        raise InputError("y is a table that does not hold zeros and ones only; give one label, or a list, per text")
+    return Labels(LISTS, _classes(list(chain.from_iterable(rows))), [tuple(dict.fromkeys(row)) for row in rows])
+
+
+def _classes(labels: Sequence[Any], dtype: Any = None) -> np.ndarray:
+    """The distinct labels in order; as an array of y's own dtype, where it is an array."""
+    for index, label in enumerate(labels):
+        if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+            raise InputError(f"label {index} is missing ({label}); leave such rows out")
+        if not isinstance(label, Hashable):
+            raise InputError(f"label {index} is {type_name(label)}, which cannot be a label")
+        if isinstance(label, float) and not label.is_integer():
+            raise InputError(f"label {index} is the number {label}; TextRegressor learns numbers")
+    distinct = list(set(labels))
+    try:
+        distinct.sort()
+    except TypeError:
+        types = sorted({type(label).__name__ for label in labels})
+        if len(types) > 1:
+            raise InputError(f"y mixes labels of different types ({shorten_list(types)}); use one type") from None
+        distinct.sort(key=str)
+    names = [str(label) for label in distinct]
+    if len(set(names)) < len(names):
+        raise InputError(f"two labels are written alike: {shorten_list(names)}")
+    if isinstance(dtype, np.dtype) or all(isinstance(label, PLAIN) for label in distinct):
+        return np.array(distinct, dtype=dtype if isinstance(dtype, np.dtype) else None)
+    classes = np.empty(len(distinct), dtype=object)  # numpy would take labels that are sequences apart
+    classes[:] = distinct
+    return classes
 
 
 @dataclass(eq=False, repr=False)
@@ -43,11 +173,8 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
     X is a list, array, Series or one-column frame of texts, or of pairs: tuples of two, or two columns. `fit` learns
     nothing from X: it loads the model and holds on to the arguments, so that vectors may be computed once, before a
     cross-validation. A process keeps the last two models it loaded (see `loaded`), so a search over `layers` or `pool`
-    loads one only once; the vectors themselves are computed again at every fit.
-
-    A pickle carries the weights as safetensors bytes beside settings and tokenizer, and nothing of torch: it works
-    where the model folder is absent. It holds what vectors need, no heads. A pickle made with device="cuda" runs on
-    the CPU where there is no CUDA.
+    loads one only once; the vectors themselves are computed again at every fit. A pickle holds what vectors need, no
+    heads.
 
     Attributes after `fit`: `encoder_` (a kinfolk.Encoder, shared: do not change it) and `n_features_out_` (D).
     """
@@ -77,7 +204,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
     def transform(self, X: Iterable[Text]) -> np.ndarray:  # noqa: N803
         """Vectors of texts, by the arguments that `fit` saw."""
         check_is_fitted(self)
-        return self.encoder_.embed(texts_of(X), **self.embed_arguments_)  # type: ignore[return-value]
+        return self.encoder_.embed(texts_of(X), **self.embed_arguments_)  # type: ignore[no-any-return]
 
     @property
     def _n_features_out(self) -> int:
@@ -114,9 +241,11 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         weights: Any = self.class_weight
         if isinstance(weights, Mapping):
             weights = {str(label): weight for label, weight in weights.items()}
-        elif not isinstance(weights, str | None):
-            raise InputError('class_weight is "balanced" or a table of weights by label')
-        self._train("classify" if labels.form == ONE else "multilabel", examples_of(texts, labels.names()), weights)
+        if labels.form == ONE:
+            self._train("classify", examples_of(texts, list(map(str, labels.rows))), class_weights=weights)
+        else:
+            names = [tuple(map(str, row)) for row in labels.rows]
+            self._train("multilabel", examples_of(texts, names), class_weights=weights)
         self.classes_, self.label_form_ = labels.classes, labels.form
         return self
 
@@ -124,11 +253,10 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         """(texts, classes), in the order of `classes_`. Rows sum to 1, unless texts may have several labels."""
         check_is_fitted(self)
         texts = texts_of(X)
-        ours, theirs = zip(*self._columns(), strict=True)
+        ours, theirs = self._columns()
         scores = np.full((len(texts), len(self.classes_)), -np.inf)
-        chunks = list(score_texts(self.encoder_, texts))
-        if chunks:
-            scores[:, ours] = np.concatenate(chunks)[:, theirs]
+        if texts:
+            scores[:, ours] = np.concatenate(list(score_texts(self.encoder_, texts)))[:, theirs]
         return softmax(scores) if self.label_form_ == ONE else probabilities(scores)
 
     def predict(self, X: Any) -> Any:  # noqa: N803
@@ -138,12 +266,10 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
             return self.classes_[chances.argmax(1)]
         thresholds, tuned = np.full(len(self.classes_), 0.5), text_task(self.encoder_).thresholds
         if tuned is not None:
-            ours, theirs = zip(*self._columns(), strict=True)
-            thresholds[list(ours)] = np.array(tuned)[list(theirs)]
+            ours, theirs = self._columns()
+            thresholds[ours] = np.array(tuned)[theirs]
         table = chances >= thresholds
-        if self.label_form_ == TABLE:
-            return table.astype(int)
-        return [self.classes_[row].tolist() for row in table]
+        return table.astype(int) if self.label_form_ == TABLE else [self.classes_[row].tolist() for row in table]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
         """Accuracy; where texts have several labels, subset accuracy."""
@@ -160,11 +286,11 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
             right = [set(labels) == set(true) for labels, true in zip(sets, truth.rows, strict=True)]
         return float(np.average(right, weights=sample_weight))
 
-    def _columns(self) -> list[tuple[int, int]]:
-        """(index in `classes_`, index in the model) of each label that training saw."""
-        indices = {name: index for index, name in enumerate(text_task(self.encoder_).labels)}
-        names = [str(label) for label in self.classes_.tolist()]
-        return [(index, indices[name]) for index, name in enumerate(names) if name in indices]
+    def _columns(self) -> tuple[list[int], list[int]]:
+        """Of the labels that training saw, the indices in `classes_` and those in the model."""
+        names, known = [str(label) for label in self.classes_.tolist()], text_task(self.encoder_).labels
+        ours = [index for index, name in enumerate(names) if name in known]
+        return ours, [known.index(names[index]) for index in ours]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -211,7 +337,7 @@ class TextTagger(TextLearner):
         """Train on texts and the tags of their words."""
         sentences, tags = self._aligned(X, y)
         examples = [Sentence(tuple(words), tags[index], None, f"text {index}") for index, words in enumerate(sentences)]
-        self._train("tag", examples, self.class_weight, bool(self.crf))
+        self._train("tag", examples, class_weights=self.class_weight, crf=bool(self.crf))
         self.classes_ = np.array(sorted({name for row in tags for name in row}))
         return self
 

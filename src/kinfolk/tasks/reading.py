@@ -1,4 +1,4 @@
-"""Examples of any task from a file: the reader that fits the task and the file."""
+"""From data to a task: the task that the form of a file poses, its examples, and the task that they or a model make."""
 
 from __future__ import annotations
 
@@ -9,16 +9,27 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.choices import read_choices
+from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.examples import AnyExample, Choice, Example, Question, ReadResult, Sentence
 from kinfolk.data.formats import is_table, numbered_rows
-from kinfolk.data.squad import read_squad
-from kinfolk.data.tables import LABEL_COLUMNS, read_examples
+from kinfolk.data.tables import LABEL_COLUMNS, read_choices, read_examples, read_squad
 from kinfolk.data.tagging import SLOT_FILE, read_conll, read_slots
-from kinfolk.errors import InputError, RowErrors, check_choice
+from kinfolk.errors import InputError, MissingHeadError, RowErrors
 from kinfolk.files import is_folder
+from kinfolk.tasks.answer import AnswerTask, answer_task
+from kinfolk.tasks.choice import ChoiceTask, choice_task
+from kinfolk.tasks.tag import TagTask, tag_task
+from kinfolk.tasks.task import Task, TaskOptions, refuse
+from kinfolk.tasks.text import TextTask, text_task
 
-CLASS = "classify"
+TASKS = ("classify", "multilabel", "regress", "tag", "answer", "choose")
+SAVED: dict[str, Callable[[TextModel], Task]] = {  # by head
+    "classify": text_task,
+    "tag": tag_task,
+    "tag_crf": tag_task,
+    "span": answer_task,
+    "choose": choice_task,
+}
 LOOKED_AT = 200  # rows that tell the task
 FORMS = {Sentence: "tag", Question: "answer", Choice: "choose"}
 
@@ -32,28 +43,32 @@ class Columns:
     label: str | None = None
     header: Sequence[str] | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("text", "pair", "label"):
-            column = getattr(self, name)
-            if column is not None and not isinstance(column, str):
-                raise InputError(f'{name}={str(column)[:60]} is not a column; give its name, or its number as in "0"')
-        names = () if self.header is None else self.header
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise InputError(f"header={str(names)[:60]!r} is not a list of the columns' names")
-
-    def refuse(self, kind: str, *names: str) -> None:
-        """A column that the task's files do not have."""
-        for name in names:
-            if getattr(self, name) is not None:
-                raise InputError(f"{name} has no meaning for the files of the task {kind}")
-
 
 def read_for(kind: str, source: str | Path, columns: Columns, max_bad_rows: int | None = 0) -> ReadResult[Any]:
     """The labelled examples of a file, or of a folder with seq.in, seq.out and label.
 
     Up to `max_bad_rows` bad rows are left out; None: none are, and no message speaks of it.
     """
-    return READERS[check_choice("task", kind, READERS)](kind, Path(source), columns, max_bad_rows)
+    path, names = Path(source), ("text", "pair", "label", "header")
+    if kind in ("classify", "tag") and (path / SLOT_FILE).is_file():
+        refuse(columns, kind, *names)
+        result = read_slots(path, max_bad_rows)
+        if kind == "tag":
+            return result
+        examples = [Example(" ".join(item.words), None, item.label, item.location) for item in result.examples]
+        return ReadResult(examples, result.bad, result.reasons, "texts of seq.in, labels of the file label")
+    if kind == "tag":
+        refuse(columns, kind, "pair", "header")
+        try:
+            words = 0 if columns.text is None else int(columns.text)
+            tags = -1 if columns.label is None else int(columns.label)
+        except ValueError:
+            raise InputError("the columns of a CoNLL file have numbers, 0 the first, -1 the last") from None
+        return read_conll(path, words, tags, max_bad_rows)
+    if kind in ("answer", "choose"):
+        refuse(columns, kind, *names)
+        return read_squad(path, max_bad_rows) if kind == "answer" else read_choices(path, max_bad_rows)
+    return read_examples(path, kind, columns.text, columns.pair, columns.label, columns.header, max_bad_rows)
 
 
 def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> str:
@@ -66,81 +81,43 @@ def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> s
         first = next(iter(source), None)
         if isinstance(first, Example) and isinstance(first.label, tuple):
             return "multilabel"
-        return next((task for kind, task in FORMS.items() if isinstance(first, kind)), CLASS)
+        return next((task for form, task in FORMS.items() if isinstance(first, form)), "classify")
     path = Path(source)
-    suffix = path.suffix.lower()
-    if suffix == ".json":
+    if path.suffix.lower() == ".json":
         return "answer"
     if is_folder(path):
-        return CLASS
-    return _table_task(path, columns) if is_table(path) else "tag"
-
-
-def _table_task(path: Path, columns: Columns) -> str:
+        return "classify"
+    if not is_table(path):
+        return "tag"
     later = RowErrors(str(path), sys.maxsize)  # bad rows are told when the file is read
     rows = [row for _, row in islice(numbered_rows(path, later, header=columns.header), LOOKED_AT)]
     if path.suffix.lower() == ".jsonl" and rows and {"options", "ending0"} & rows[0].keys():
         return "choose"
-    found = (
+    several = any(
         _are_several(name, cell)
         for row in rows
         for name, cell in row.items()
         if (name.lower() in LABEL_COLUMNS if columns.label is None else name == columns.label)
     )
-    return "multilabel" if any(found) else CLASS
+    return "multilabel" if several else "classify"
 
 
 def _are_several(column: str, cell: Any) -> bool:
     if not isinstance(cell, str):
         return isinstance(cell, list)
-    cell = cell.strip()
-    return (cell.startswith("[") and cell.endswith("]")) or (column.lower() == "labels" and "|" in cell)
+    return (cell.strip()[:1] + cell.strip()[-1:] == "[]") or (column.lower() == "labels" and "|" in cell)
 
 
-def _texts(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
-    if _has_slots(path) and kind == "classify":
-        columns.refuse(kind, "text", "pair", "label", "header")
-        found = read_slots(path, max_bad_rows)
-        examples = [Example(" ".join(item.words), None, item.label, item.location) for item in found.examples]
-        return ReadResult(examples, found.bad, found.reasons, "texts of seq.in, labels of the file label")
-    named = {"text": columns.text, "pair": columns.pair, "label": columns.label, "header": columns.header}
-    return read_examples(path, kind, max_bad_rows=max_bad_rows, **named)  # type: ignore[arg-type]
+def make_task(kind: str, examples: Sequence[Any], options: TaskOptions) -> Task:
+    """What examples ask for, on the labels that occur in them."""
+    makers: dict[str, Any] = {"tag": TagTask.of, "answer": AnswerTask.of, "choose": ChoiceTask.of}
+    task: Task = makers[kind](examples, options) if kind in makers else TextTask.of(kind, examples, options)
+    return task
 
 
-def _words(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
-    columns.refuse(kind, "pair", "header")
-    if _has_slots(path):
-        columns.refuse(kind, "text", "label")
-        return read_slots(path, max_bad_rows)
-    return read_conll(path, _number(columns.text, 0), _number(columns.label, -1), max_bad_rows)
-
-
-def _questions(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
-    columns.refuse(kind, "text", "pair", "label", "header")
-    return read_squad(path, max_bad_rows)
-
-
-def _choices(kind: str, path: Path, columns: Columns, max_bad_rows: int | None) -> ReadResult[Any]:
-    columns.refuse(kind, "text", "pair", "label", "header")
-    return read_choices(path, max_bad_rows=max_bad_rows)
-
-
-READERS: dict[str, Callable[[str, Path, Columns, int | None], ReadResult[Any]]] = {
-    "classify": _texts,
-    "multilabel": _texts,
-    "regress": _texts,
-    "tag": _words,
-    "answer": _questions,
-    "choose": _choices,
-}
-
-
-def _has_slots(path: Path) -> bool:
-    return (path / SLOT_FILE).is_file()
-
-
-def _number(column: str | None, usual: int) -> int:
-    try:
-        return usual if column is None else int(column)
-    except ValueError:
-        raise InputError(f"{column!r}: the columns of a CoNLL file have numbers, 0 the first, -1 the last") from None
+def saved_task(text_model: TextModel) -> Task:
+    """The task that a loaded model was trained for."""
+    for head, read_task in SAVED.items():
+        if head in text_model.model.heads:
+            return read_task(text_model)
+    raise MissingHeadError("this checkpoint was trained for no task; train one with `kinfolk finetune`")

@@ -1,151 +1,124 @@
-"""Tagging: a tag for each word, learned word by word or, with a CRF, as paths.
+"""Tagging: a tag for each word, learned word by word or, with a CRF, as paths; and the entities that the tags mean.
 
 The words of a sentence are joined by single blanks, and a word is read at the first token that starts in it. A long
-sentence is read in windows, and each word in the one window where its token is most central: so every word is learned
-from once and predicted once, in the context in which it will be asked for. A word that leaves no token (an empty one,
-or one of control characters) has none, and is O.
+sentence is read in windows, and each word in the one window where its token is most central: so it is learned from once
+and predicted once. A word that leaves no token (an empty one, or one of control characters) is O. Entities are runs of
+words.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.checkpoints.text_model import TextModel
+from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.batching import BATCH_TOKENS, chunks, token_batches
 from kinfolk.data.examples import Sentence
-from kinfolk.data.tagging import OUTSIDE, has_spans
-from kinfolk.errors import InputError, MissingHeadError, shorten_list
+from kinfolk.data.tagging import OUTSIDE, entities, has_spans, repair_iob2
+from kinfolk.errors import InputError, shorten_list, type_name
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout
-from kinfolk.objectives.objective import Objective, Sample
+from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.objectives.supervised import IGNORED, CrfTag, Tag
-from kinfolk.tasks.tagged import Tagged, Words, places_of, word_starts
-from kinfolk.tasks.task import MAX_MISTAKES, EvalResult, Mistake, TaskOptions, label_names, label_tables
-from kinfolk.tasks.text import CHUNK_TEXTS, class_weight_list, even_classes
-from kinfolk.tasks.windows import DEFAULT_WINDOWS, CutCount, Location, TextWindow, Windows, batch_scores, split_texts
-from kinfolk.text.encoding import Offset
+from kinfolk.tasks.task import CHUNK_TEXTS, MAX_MISTAKES, Dataset, EvalResult, Mistake, Task, TaskOptions, saved_labels
+from kinfolk.text.encoding import Offset, word_offsets, word_starts
 from kinfolk.text.tokenizer import Tokenizer
-from kinfolk.training.logistic import softmax
+from kinfolk.text.windows import DEFAULT_WINDOWS, CutCount, TextWindow, TokenCounts, Windows
+from kinfolk.training.metrics import softmax, tagging
 
 NEIGHBOURS = 5  # words shown on either side of a mistake
-HEADS = {False: "tag", True: "tag_crf"}
-Decoded = tuple[np.ndarray, np.ndarray]  # of one sentence's words with a piece: numbers of tags, their probabilities
+Words = str | Sequence[str]  # a text, or words that the user split
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedWord:
+    """A word with its tag; `start` and `end` are its characters in the user's text (of given words: joined by blanks).
+
+    The probability is the model's for this tag at this word; with a random field, over all paths.
+    """
+
+    text: str
+    tag: str
+    probability: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """Words `first` up to, not including, `last`, and their characters; as probable as its least probable word."""
+
+    type: str
+    text: str
+    start: int
+    end: int
+    probability: float
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tagged:
+    """A text's words, and the entities that their tags mean (none where tags mark no spans)."""
+
+    words: tuple[TaggedWord, ...]
+    entities: tuple[Entity, ...]
+
+    @classmethod
+    def of(cls, text: str, offsets: Sequence[Offset], tags: Sequence[str], probabilities: Sequence[float]) -> Tagged:
+        """Tags for the words at these offsets of a text."""
+        rows = zip(offsets, repair_iob2(tags), probabilities, strict=True)
+        words = tuple(TaggedWord(text[start:end], tag, sure, start, end) for (start, end), tag, sure in rows)
+        spans = []
+        for first, last, kind in entities(tags):
+            start, end = offsets[first][0], offsets[last - 1][1]
+            spans.append(Entity(kind, text[start:end], start, end, min(probabilities[first:last]), first, last))
+        return cls(words, tuple(spans))
+
+
+def split_text_words(words: Words, name: str = "text 0") -> tuple[str, list[Offset]]:
+    """A text and the offsets of its words; given words are joined by single blanks. `name` is for a message."""
+    if isinstance(words, str):
+        return words, word_offsets(words)
+    if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        raise InputError(f"{name} is neither a string nor a list of words, but {type_name(words)}: {str(words)[:40]!r}")
+    starts = word_starts(words)
+    return " ".join(words), [(start, start + len(word)) for start, word in zip(starts, words, strict=True)]
 
 
 @dataclass(frozen=True)
-class WordSamples:
-    """Windows that hold words of sentences; for each, which of its rows speak, and for which words."""
+class TagDataset(Dataset):
+    """Windows of sentences; for each, which of its rows are first subwords, and of which words."""
 
-    samples: list[Sample]
     rows: list[list[int]]
     words: list[list[int]]
-    sentences: int
 
 
-@dataclass(frozen=True)
-class WordScores:
-    """Of one sentence: the numbers of the words that have a piece, (seen,), and their scores, (seen, labels)."""
+class WordScores(NamedTuple):
+    """Of one sentence: the indices of the words that have a subword, (seen,), and their scores, (seen, labels)."""
 
     words: np.ndarray
     scores: np.ndarray
 
 
-def word_samples(
-    tokenizer: Tokenizer,
-    sentences: Sequence[Sequence[str]],
-    targets: Sequence[Sequence[int]] | None,
-    size: int,
-    stride: int | None = None,
-    location: Location = "text {}".format,
-) -> WordSamples:
-    """One item per sentence or window of `size` tokens; `targets` are tag numbers, which go to words' first pieces.
+class WordTags(NamedTuple):
+    """A tag for every word of a sentence, with its probability; a word without a subword is O with probability 0."""
 
-    `location` says where a sentence stands, for a message.
-    """
-    found = WordSamples([], [], [], len(sentences))
-    texts = [" ".join(words) for words in sentences]
-    read = split_texts(tokenizer, texts, size, "window", CutCount(), location, stride)
-    for number, parts in groupby(read, key=lambda part: part.text):
-        for part, rows, words in _first_pieces(list(parts), word_starts(sentences[number]), sentences[number]):
-            target = [IGNORED] * len(part.encoding)
-            for row, word in zip(rows, words, strict=True):
-                target[row] = IGNORED if targets is None else targets[number][word]
-            found.samples.append(Sample(part.encoding.ids, part.encoding.segments, target, number))
-            found.rows.append(rows)
-            found.words.append(words)
-    return found
-
-
-def _first_pieces(
-    parts: list[TextWindow], starts: list[int], words: Sequence[str]
-) -> Iterator[tuple[TextWindow, list[int], list[int]]]:
-    """For each window its own rows that are first pieces, and their words; windows without one are left out."""
-    reached = -1  # the last word that has its piece: a window may begin in the middle of it
-    for part in parts:
-        offsets, sequences = part.encoding.offsets, part.encoding.sequence_ids
-        rows, numbers = [], []
-        for row in range(*part.own):
-            start = offsets[row][0]
-            word = bisect_right(starts, start) - 1
-            if sequences[row] is not None and word > reached and start < starts[word] + len(words[word]):
-                rows.append(row)
-                numbers.append(word)
-                reached = word
-        if rows:
-            yield part, rows, numbers
-
-
-def score_words(model: Model, objective: Objective, found: WordSamples, labels: int) -> list[WordScores]:
-    """What the head says of the words of each sentence."""
-    scores: list[np.ndarray] = [np.empty(0)] * len(found.samples)
-    for batch, prepared, said in batch_scores(model, objective, found.samples):
-        for number, part in zip(batch, prepared.tokens.layout.split(said), strict=True):
-            scores[number] = part[found.rows[number]].numpy()
-    windows: list[list[int]] = [[] for _ in range(found.sentences)]
-    for number, item in enumerate(found.samples):
-        windows[item.example].append(number)
-    nothing = np.zeros((0, labels), dtype=np.float32)
-    return [
-        WordScores(
-            np.array([word for number in own for word in found.words[number]], dtype=int),
-            np.concatenate([scores[number] for number in own]) if own else nothing,
-        )
-        for own in windows
-    ]
+    tags: list[str]
+    probabilities: list[float]
 
 
 @dataclass(frozen=True)
-class Guesses:
-    """A tag for every word of a sentence, with its probability; a word without a piece is O with probability 0."""
-
-    tags: tuple[str, ...]
-    probabilities: tuple[float, ...]
-
-
-@dataclass(frozen=True)
-class TagDataset:
-    """Sentences as the model reads them."""
-
-    found: WordSamples
-    examples: Sequence[Sentence]
-
-    @property
-    def samples(self) -> list[Sample]:
-        return self.found.samples
-
-
-@dataclass(frozen=True)
-class TagTask:
+class TagTask(Task):
     """Tags for words. A long sentence is read in windows, and each word in the one where it is most central."""
 
     labels: tuple[str, ...]
@@ -156,8 +129,8 @@ class TagTask:
     kind = "tag"
 
     @property
-    def head(self) -> str:
-        return HEADS[self.crf]
+    def head(self) -> str:  # type: ignore[override]
+        return "tag_crf" if self.crf else "tag"
 
     @classmethod
     def of(cls, examples: Sequence[Sentence], options: TaskOptions) -> TagTask:
@@ -169,197 +142,177 @@ class TagTask:
         names = tuple(sorted(counts, key=lambda tag: (tag != OUTSIDE, tag)))
         if len(names) < 2:
             raise InputError(f"there is only one tag in the training data ({shorten_list(names)}); nothing to learn")
-        wanted = options.class_weights
-        if options.crf and wanted is not None:
+        if options.crf and options.class_weights is not None:
             raise InputError("class_weights has no meaning with crf: paths are scored, not single tags")
-        weights = None if wanted is None else class_weight_list(wanted, names, even_classes(counts))
-        return cls(names, options.windows, weights, options.crf)
+        balanced = {name: counts.total() / (len(counts) * counts[name]) for name in names}
+        return cls(names, options.windows, options.weights(balanced), options.crf)
 
     def objective(self, model: Model) -> Objective:
-        """The loss on a model of the family."""
         segments = model.config.segments
         return CrfTag(segments) if self.crf else Tag(segments, class_weights=self.weights)
 
-    def read(
-        self,
-        tokenizer: Tokenizer,
-        sentences: Sequence[Sequence[str]],
-        context: int,
-        location: Location = "text {}".format,
-    ) -> WordSamples:
-        """Sentences without tags, for a model that reads `context` tokens at once; `location` is for messages."""
-        size = self.windows.size(context, tokenizer.special_tokens_count())
-        return word_samples(tokenizer, sentences, None, size, self.windows.stride, location)
-
     def unseen_labels(self, examples: Sequence[Sentence]) -> list[str]:
-        """Tags of these sentences that training did not see."""
         return sorted({tag for example in examples for tag in example.tags or ()} - {*self.labels})
 
-    def dataset(self, tokenizer: Tokenizer, examples: Sequence[Sentence], size: int) -> TagDataset:
-        """Sentences with their tags. A tag that training did not see is no target; when judged, it is never found."""
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        targets = [[numbers.get(tag, IGNORED) for tag in example.tags or ()] for example in examples]
-        words, where = [example.words for example in examples], [example.location for example in examples]
-        size, stride = self.windows.size(size, tokenizer.special_tokens_count()), self.windows.stride
-        found = word_samples(tokenizer, words, targets, size, stride, where.__getitem__)
-        if examples and not found.samples:
-            raise InputError(f"{where[0]}: the tokenizer makes nothing of the words here and after it")
-        return TagDataset(found, examples)
+    def dataset(
+        self, tokenizer: Tokenizer, examples: Sequence[Sentence], context: int, counts: TokenCounts | None = None
+    ) -> TagDataset:
+        """Sentences, with or without tags. A tag that training did not see is no target, and is never predicted."""
+        indices = {label: index for index, label in enumerate(self.labels)}
+        dataset, texts = TagDataset([], examples, [], []), [" ".join(example.words) for example in examples]
+        windows = self.windows.split(
+            tokenizer, texts, context, lambda index: examples[index].location, CutCount(), counts
+        )
+        for index, parts in groupby(windows, key=lambda part: part.text):
+            example = examples[index]
+            for part, rows, words in _first_subwords(parts, example.words):
+                target = [IGNORED] * len(part.encoding)
+                for row, word in zip(rows, words, strict=True):
+                    target[row] = indices.get(example.tags[word], IGNORED) if example.tags is not None else IGNORED
+                dataset.samples.append(Sample(part.encoding.ids, part.encoding.segments, target, index))
+                dataset.rows.append(rows)
+                dataset.words.append(words)
+        if not dataset.samples and any(example.tags is not None for example in examples):
+            raise InputError(f"{examples[0].location}: the tokenizer makes nothing of the words here and after it")
+        return dataset
 
-    def guesses(self, model: Model, found: WordSamples, lengths: Sequence[int]) -> Iterator[Guesses]:
-        """The tags of each sentence, which has so many words."""
-        scored = score_words(model, self.objective(model), found, len(self.labels))
-        decoded = self._paths(model, scored) if self.crf else map(_one_by_one, scored)
-        for length, own, (numbers, chances) in zip(lengths, scored, decoded, strict=True):
-            tags, sure = [OUTSIDE] * length, [0.0] * length
-            for word, number, chance in zip(own.words.tolist(), numbers.tolist(), chances.tolist(), strict=True):
-                tags[word], sure[word] = self.labels[number], chance
-            yield Guesses(tuple(tags), tuple(sure))
+    def split(self, dataset: TagDataset, indices: list[int], batch: Batch, scores: Tensor) -> Iterable[Tensor]:
+        parts = zip(indices, batch.tokens.layout.split(scores), strict=True)
+        return (part[dataset.rows[index]] for index, part in parts)
 
-    def chances(self, model: Model, found: WordSamples, lengths: Sequence[int]) -> Iterator[np.ndarray]:
+    def word_scores(self, model: Model, dataset: TagDataset) -> list[WordScores]:
+        """What the head says of the words of each sentence."""
+        words: list[list[int]] = [[] for _ in dataset.examples]
+        parts = [[np.zeros((0, len(self.labels)), dtype=np.float32)] for _ in dataset.examples]
+        rows = self.sample_scores(model, dataset)
+        for sample, seen, part in zip(dataset.samples, dataset.words, rows, strict=True):
+            words[sample.example] += seen
+            parts[sample.example].append(part)
+        pairs = zip(words, parts, strict=True)
+        return [WordScores(np.array(seen, dtype=int), np.concatenate(scores)) for seen, scores in pairs]
+
+    def _decode(self, model: Model, scored: Sequence[WordScores]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Of each sentence, in any order: its index, its best tags (or best path) and the probabilities of all tags."""
+        if not self.crf:
+            yield from ((index, own.scores.argmax(1), softmax(own.scores)) for index, own in enumerate(scored))
+            return
+        crf: Any = model.heads[self.head].crf
+        lengths = [len(own.words) for own in scored]
+        for batch in token_batches(lengths, BATCH_TOKENS):
+            indices = [index for index in batch if lengths[index]]
+            if not indices:
+                continue
+            layout = Layout(tuple(lengths[index] for index in indices), model.device)
+            emissions = torch.from_numpy(np.concatenate([scored[index].scores for index in indices]))
+            emissions = emissions.to(model.device, torch.float64)  # so that company changes nothing
+            with torch.inference_mode():
+                paths = layout.split(crf.decode(emissions, layout).cpu())
+                tables = layout.split(crf.marginals(emissions, layout).cpu())
+            for index, path, table in zip(indices, paths, tables, strict=True):
+                yield index, path.numpy(), table.numpy()
+
+    def tags(self, model: Model, dataset: TagDataset) -> list[WordTags]:
+        """The tags of each sentence's words."""
+        scored = self.word_scores(model, dataset)
+        words = [WordTags([OUTSIDE] * len(example.words), [0.0] * len(example.words)) for example in dataset.examples]
+        for index, path, table in self._decode(model, scored):
+            best = np.take_along_axis(table, path[:, None], 1)[:, 0]
+            for word, label, chance in zip(scored[index].words.tolist(), path.tolist(), best.tolist(), strict=True):
+                words[index].tags[word], words[index].probabilities[word] = self.labels[label], chance
+        return words
+
+    def probabilities(self, model: Model, dataset: TagDataset) -> list[np.ndarray]:
         """The probability of every tag at each word of a sentence, (words, labels); with a random field over all paths.
 
-        A word without a piece is surely O; where no label is O, all are equally probable.
+        A word without a subword is surely O; where no label is O, all are equally probable.
         """
-        scored = score_words(model, self.objective(model), found, len(self.labels))
-        silent = np.array([label == OUTSIDE for label in self.labels], dtype=np.float64)
+        scored = [WordScores(words, scores.astype(float)) for words, scores in self.word_scores(model, dataset)]
+        silent = np.array([float(label == OUTSIDE) for label in self.labels])
         silent = silent if silent.any() else np.full(len(self.labels), 1 / len(self.labels))
-        seen = (
-            self._marginals(model, scored) if self.crf else (softmax(own.scores.astype(np.float64)) for own in scored)
-        )
-        for length, own, rows in zip(lengths, scored, seen, strict=True):
-            table = np.tile(silent, (length, 1))
-            table[own.words] = rows
-            yield table
-
-    def _paths(self, model: Model, scored: Sequence[WordScores]) -> list[Decoded]:
-        """The best path of each whole sentence, windows joined."""
-        crf: Any = model.heads[self.head].crf
-        found = [(np.zeros(0, dtype=int), np.zeros(0))] * len(scored)
-        for some, layout, emissions in _sentences(model, scored):
-            with torch.inference_mode():
-                path = crf.decode(emissions, layout)
-                chances = crf.marginals(emissions, layout).gather(1, path.unsqueeze(1)).squeeze(1)
-            parts = zip(some, layout.split(path.cpu()), layout.split(chances.cpu()), strict=True)
-            for number, own_path, own_chances in parts:
-                found[number] = (own_path.numpy(), own_chances.numpy())
-        return found
-
-    def _marginals(self, model: Model, scored: Sequence[WordScores]) -> list[np.ndarray]:
-        """(seen, labels) of each sentence: the chances of tags over all paths."""
-        crf: Any = model.heads[self.head].crf
-        found = [np.zeros((0, len(self.labels)))] * len(scored)
-        for some, layout, emissions in _sentences(model, scored):
-            with torch.inference_mode():
-                chances = crf.marginals(emissions, layout).cpu()
-            for number, rows in zip(some, layout.split(chances), strict=True):
-                found[number] = rows.numpy()
-        return found
+        tables = [np.tile(silent, (len(example.words), 1)) for example in dataset.examples]
+        for index, _, table in self._decode(model, scored):
+            tables[index][scored[index].words] = table
+        return tables
 
     def evaluate(self, model: Model, dataset: TagDataset) -> EvalResult:
         """Entities found and missed, or the share of right words where tags mark no spans."""
-        from kinfolk.training.metrics import tagging  # only training and evaluation need seqeval
+        examples: Sequence[Sentence] = dataset.examples
+        predicted = self.tags(model, dataset)
+        metrics = tagging([example.tags or () for example in examples], [own.tags for own in predicted])
+        wrong = (
+            (own.probabilities[word], example, word, guess)
+            for example, own in zip(examples, predicted, strict=True)
+            for word, (truth, guess) in enumerate(zip(example.tags or (), own.tags, strict=True))
+            if truth != guess
+        )
+        worst = nlargest(MAX_MISTAKES, wrong, key=lambda error: error[0])
+        return EvalResult(metrics, mistakes=[_mistake(*error) for error in worst])
 
-        examples = dataset.examples
-        guesses = list(self.guesses(model, dataset.found, [len(example.words) for example in examples]))
-        metrics = tagging([example.tags or () for example in examples], [found.tags for found in guesses])
-        wrong = nlargest(MAX_MISTAKES, _wrong(examples, guesses), key=lambda item: item[0])
-        return EvalResult(metrics, mistakes=[_mistake(examples[row], guesses[row], place) for _, row, place in wrong])
-
-    def calibrate(self, model: Model, dataset: TagDataset) -> TagTask:
-        """Nothing is tuned on the dev set."""
-        return self
-
-    def columns(self, tagged: Tagged) -> dict[str, Any]:
+    def columns(self, prediction: Tagged) -> dict[str, Any]:
         """What a table gets beside a text: its entities, or words and tags where tags mark no spans."""
         if not has_spans(self.labels):
-            return {"words": [word.text for word in tagged.words], "tags": [word.tag for word in tagged.words]}
+            words = prediction.words
+            return {"words": [word.text for word in words], "tags": [word.tag for word in words]}
         names = ("type", "text", "start", "end")
-        return {
-            "entities": [
-                {name: getattr(entity, name) for name in names} | {"probability": round(entity.probability, 6)}
-                for entity in tagged.entities
-            ]
-        }
-
-    def to_hf(self) -> dict[str, Any]:
-        """What config.json says of the task; that it has a random field is seen by its tensors."""
-        return label_tables(self.labels) | self.windows.to_hf()
-
-    @classmethod
-    def from_hf(cls, hf_config: Mapping[str, Any], labels: int, crf: bool) -> TagTask:
-        """The task of a saved model with so many tags; LABEL_0, LABEL_1 … where its config names none."""
-        return cls(label_names(hf_config, labels), Windows.from_hf(hf_config), crf=crf)
+        rows = [{name: getattr(entity, name) for name in names} for entity in prediction.entities]
+        chances = ({"probability": round(entity.probability, 6)} for entity in prediction.entities)
+        return {"entities": [row | chance for row, chance in zip(rows, chances, strict=True)]}
 
 
-def _sentences(model: Model, scored: Sequence[WordScores]) -> Iterator[tuple[list[int], Layout, Tensor]]:
-    """Numbers and emissions of some sentences with words at a time; in float64, so that company changes nothing."""
-    lengths = [len(own.words) for own in scored]
-    for batch in token_batches(lengths, BATCH_TOKENS):
-        some = [number for number in batch if lengths[number]]
-        if some:
-            layout = Layout(tuple(lengths[number] for number in some), model.device)
-            emissions = torch.from_numpy(np.concatenate([scored[number].scores for number in some]))
-            yield some, layout, emissions.to(model.device, torch.float64)
+def _first_subwords(
+    parts: Iterable[TextWindow], words: Sequence[str]
+) -> Iterator[tuple[TextWindow, list[int], list[int]]]:
+    """For each window its own rows that are first subwords, and their words; windows without one are left out."""
+    starts, reached = word_starts(words), -1  # the last word that was read: a window may begin in the middle of it
+    for part in parts:
+        offsets, sequences = part.encoding.offsets, part.encoding.sequence_ids
+        rows, indices = [], []
+        for row in range(*part.own):
+            start = offsets[row][0]
+            word = bisect_right(starts, start) - 1
+            if sequences[row] is not None and word > reached and start < starts[word] + len(words[word]):
+                rows.append(row)
+                indices.append(word)
+                reached = word
+        if rows:
+            yield part, rows, indices
 
 
-def _one_by_one(own: WordScores) -> Decoded:
-    """The likeliest tag of each word for itself."""
-    return own.scores.argmax(1), softmax(own.scores).max(1)
-
-
-def _wrong(examples: Sequence[Sentence], guesses: Sequence[Guesses]) -> Iterator[tuple[float, int, int]]:
-    """(probability, number of the sentence, of the word) for each wrong word."""
-    for number, (example, found) in enumerate(zip(examples, guesses, strict=True)):
-        for place, (truth, guess) in enumerate(zip(example.tags or (), found.tags, strict=True)):
-            if truth != guess:
-                yield found.probabilities[place], number, place
-
-
-def _mistake(example: Sentence, found: Guesses, place: int) -> Mistake:
+def _mistake(probability: float, example: Sentence, word: int, guess: str) -> Mistake:
     """A wrong word in brackets, amid its neighbours."""
-    before = example.words[max(place - NEIGHBOURS, 0) : place]
-    after = example.words[place + 1 : place + 1 + NEIGHBOURS]
-    shown = " ".join([*before, f"[{example.words[place]}]", *after])
-    truth = (example.tags or ())[place]
-    where = f"{example.location}, word {place + 1}"
-    return Mistake(where, shown, truth, found.tags[place], found.probabilities[place])
+    words = example.words
+    before, after = words[max(word - NEIGHBOURS, 0) : word], words[word + 1 : word + 1 + NEIGHBOURS]
+    text = " ".join([*before, f"[{words[word]}]", *after])
+    return Mistake(f"{example.location}, word {word + 1}", text, (example.tags or ())[word], guess, probability)
 
 
 def tag_task(text_model: TextModel) -> TagTask:
     """The task that a loaded model was trained for."""
-    heads: Any = text_model.model.heads
-    for crf, head in HEADS.items():
-        if head in heads:
-            return TagTask.from_hf(text_model.hf_config, heads[head].output.out_features, crf)
-    raise MissingHeadError("this checkpoint has no tagger; train one with `kinfolk finetune --task tag`")
+    crf = "tag_crf" in text_model.model.heads
+    labels = saved_labels(text_model, "tag_crf" if crf else "tag", "tagger", "kinfolk finetune --task tag")
+    return TagTask(labels, Windows.from_hf(text_model.hf_config), crf=crf)
+
+
+def _read(text_model: TextModel, texts: Iterable[Words]) -> Iterator[tuple[list[tuple[str, list[Offset]]], TagDataset]]:
+    """A chunk of texts at a time: each with the offsets of its words, and all as the model reads them."""
+    task = tag_task(text_model)
+    for chunk in chunks(enumerate(texts), CHUNK_TEXTS):
+        split = [split_text_words(text, f"text {index}") for index, text in chunk]
+        words = [tuple(text[start:end] for start, end in offsets) for text, offsets in split]
+        sentences = [Sentence(own, None, None, f"text {index}") for (index, _), own in zip(chunk, words, strict=True)]
+        yield split, task.dataset(text_model.tokenizer, sentences, text_model.context)
 
 
 def tag(text_model: TextModel, texts: Iterable[Words]) -> Iterator[Tagged]:
     """The tags of each text (a string, or a list or tuple of its words); streamed, so that memory stays flat."""
     task = tag_task(text_model)
-    for chunk, samples, lengths in _word_chunks(text_model, task, texts):
-        guesses = task.guesses(text_model.model, samples, lengths)
-        for (text, offsets), guess in zip(chunk, guesses, strict=True):
-            yield Tagged.of(text, offsets, guess.tags, guess.probabilities)
+    for split, dataset in _read(text_model, texts):
+        for (text, offsets), own in zip(split, task.tags(text_model.model, dataset), strict=True):
+            yield Tagged.of(text, offsets, own.tags, own.probabilities)
 
 
 def tag_probabilities(text_model: TextModel, texts: Iterable[Words]) -> Iterator[np.ndarray]:
-    """The probabilities of all tags at each word of a text, (words, labels), as `TagTask.chances` says."""
+    """The probabilities of all tags at each word of a text, (words, labels), as `TagTask.probabilities` says."""
     task = tag_task(text_model)
-    for _, samples, lengths in _word_chunks(text_model, task, texts):
-        yield from task.chances(text_model.model, samples, lengths)
-
-
-def _word_chunks(
-    text_model: TextModel, task: TagTask, texts: Iterable[Words]
-) -> Iterator[tuple[list[tuple[str, list[Offset]]], WordSamples, list[int]]]:
-    """A chunk of texts at a time: with the offsets of their words, as the model reads them, and how many words."""
-    done = 0
-    for chunk in chunks(texts, CHUNK_TEXTS):
-        names = [f"text {done + index}" for index in range(len(chunk))]
-        split = [places_of(text, name) for text, name in zip(chunk, names, strict=True)]
-        sentences = [[text[start:end] for start, end in offsets] for text, offsets in split]
-        samples = task.read(text_model.tokenizer, sentences, text_model.context, names.__getitem__)
-        yield split, samples, [len(words) for words in sentences]
-        done += len(chunk)
+    for _, dataset in _read(text_model, texts):
+        yield from task.probabilities(text_model.model, dataset)

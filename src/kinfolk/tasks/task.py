@@ -1,4 +1,4 @@
-"""What training, saving and evaluation want to know of a task: one protocol, a file for each kind.
+"""What training, saving and evaluation want to know of a task: one base class, a file for each kind.
 
 classify, multilabel, regress   whole texts and pairs   text.py
 tag                             words                   tag.py
@@ -8,16 +8,23 @@ choose                          one of several options  choice.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from kinfolk.errors import ConfigError, InputError
+import numpy as np
+import torch
+from torch import Tensor
+
+from kinfolk.checkpoints.folder import TextModel
+from kinfolk.data.batching import BATCH_TOKENS, token_batches
+from kinfolk.errors import ConfigError, InputError, MissingHeadError, check_number, shorten_list
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
-from kinfolk.tasks.windows import DEFAULT_WINDOWS, Windows
 from kinfolk.text.tokenizer import Tokenizer
+from kinfolk.text.windows import DEFAULT_WINDOWS, TokenCounts, Windows
 
+CHUNK_TEXTS = 2048  # read at once
 MAX_MISTAKES = 20  # most confident errors that are listed
 
 
@@ -55,67 +62,110 @@ class TaskOptions:
     crf: bool = False  # of tags: score whole paths, not words one by one
     windows: Windows = DEFAULT_WINDOWS
 
-    def __post_init__(self) -> None:
-        weights = self.class_weights
-        if weights is not None and not isinstance(weights, str | Mapping):
-            raise InputError(f'class_weights={str(weights)[:60]}: use "balanced" or a weight for each class by name')
-
-    def refuse(self, kind: str, *names: str) -> None:
-        """An option that means nothing for the task is an error, not a silence."""
-        for name in names:
-            if getattr(self, name) not in (None, False):
-                raise InputError(f"{name} has no meaning for the task {kind}")
-
-
-class Dataset(Protocol):
-    """Examples as the model reads them, with whatever the task needs to evaluate the scores."""
-
-    @property
-    def samples(self) -> Sequence[Sample]:
-        """What is packed."""
+    def weights(self, balanced: Mapping[str, float]) -> tuple[float, ...] | None:
+        """A weight per class: those that "balanced" takes, in their order, or those that are given by name."""
+        wanted = self.class_weights
+        if wanted is None:
+            return None
+        if wanted == "balanced":
+            return tuple(balanced.values())
+        if not isinstance(wanted, Mapping):
+            raise InputError(f'class_weights={wanted!r}: use "balanced" or a weight for each class by name')
+        unknown = [name for name in wanted if name not in balanced]
+        if unknown:
+            raise InputError(f"class weights for classes that do not occur: {shorten_list(unknown)}")
+        for name, weight in wanted.items():
+            check_number(f"the class weight of {name}", weight, 0, 1e9, "above 0")
+        return tuple(float(wanted.get(name, 1.0)) for name in balanced)
 
 
-class Task(Protocol):
+def refuse(options: object, kind: str, *names: str) -> None:
+    """An option or column that means nothing for the task is an error, not a silence."""
+    for name in names:
+        if getattr(options, name) not in (None, False):
+            raise InputError(f"{name} has no meaning for the task {kind}")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Examples as the model reads them; a task adds what it needs to evaluate their scores."""
+
+    samples: list[Sample]
+    examples: Sequence[Any]
+
+
+class Task:
     """A kind of task on known labels."""
 
-    @property
-    def kind(self) -> str:
-        """The name that a user gives it."""
-
-    @property
-    def head(self) -> str:
-        """The family's head that it trains."""
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """What the head's scores stand for."""
+    kind: str  # the name that a user gives it
+    head: str  # the family's head that it trains
+    labels: tuple[str, ...]  # what the head's scores stand for
+    windows: Windows
 
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
+        raise NotImplementedError
 
-    def unseen_labels(self, examples: Sequence[Any]) -> list[str]:
-        """Labels of these examples that training did not see, and which are therefore never found."""
-
-    def dataset(self, tokenizer: Tokenizer, examples: Sequence[Any], size: int) -> Dataset:
-        """Examples for training or evaluation, read by a model that takes `size` tokens at once."""
+    def dataset(
+        self, tokenizer: Tokenizer, examples: Sequence[Any], context: int, counts: TokenCounts | None = None
+    ) -> Any:
+        """The `Dataset` of examples, for a model that reads `context` tokens at once; `counts` hears of their texts."""
+        raise NotImplementedError
 
     def evaluate(self, model: Model, dataset: Any) -> EvalResult:
         """How good the model is on a dataset."""
-
-    def calibrate(self, model: Model, dataset: Any) -> Self:
-        """The task of a model at the end of its training, with what is tuned on the dev set (which may be empty)."""
+        raise NotImplementedError
 
     def columns(self, prediction: Any) -> dict[str, Any]:
         """What a table gets beside an example."""
+        raise NotImplementedError
+
+    def split(self, dataset: Any, indices: list[int], batch: Any, scores: Tensor) -> Iterable[Tensor]:
+        """What belongs to each sample in the scores of a batch, which has the samples with these indices."""
+        return batch.tokens.layout.split(scores)  # type: ignore[no-any-return]
+
+    def sample_scores(self, model: Model, dataset: Any) -> list[np.ndarray]:
+        """The head's scores of each sample, in order."""
+        objective, samples = self.objective(model), dataset.samples
+        rows: list[np.ndarray] = [np.empty(0)] * len(samples)
+        for indices in token_batches([len(sample) for sample in samples], BATCH_TOKENS):
+            with torch.inference_mode():
+                batch = objective.prepare([samples[index] for index in indices], model.device)
+                scores = objective.scores(model, batch).float().cpu()
+            for index, part in zip(indices, self.split(dataset, indices, batch, scores), strict=True):
+                rows[index] = part.numpy()
+        return rows
+
+    def unseen_labels(self, examples: Sequence[Any]) -> list[str]:
+        """Labels of these examples that training did not see, and which are therefore never predicted."""
+        return []
+
+    def calibrate(self, model: Model, dataset: Any) -> Self:
+        """The task of a model at the end of its training, with what is tuned on the dev set (which may be empty)."""
+        return self
 
     def to_hf(self) -> dict[str, Any]:
         """What config.json says of the task, label names included."""
+        return label_tables(self.labels) | self.windows.to_hf()
 
 
-def label_names(hf_config: Mapping[str, Any], count: int) -> tuple[str, ...]:
-    """The names of a saved model's labels; LABEL_0, LABEL_1 … where its config names none."""
-    names = hf_config.get("id2label") or {}
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+def most_confident(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """The most confident of all errors."""
+    return sorted(mistakes, key=lambda mistake: -(mistake.probability or 0.0))[:MAX_MISTAKES]
+
+
+def require_head(text_model: TextModel, head: str, name: str, command: str = "kinfolk finetune") -> Any:
+    """A head of a loaded model, which a user calls `name` and trains with `command`."""
+    if head not in text_model.model.heads:
+        raise MissingHeadError(f"this checkpoint has no {name}; train one with `{command}`")
+    return text_model.model.heads[head]
+
+
+def saved_labels(text_model: TextModel, head: str, name: str, command: str = "kinfolk finetune") -> tuple[str, ...]:
+    """The names of a loaded model's labels; LABEL_0, LABEL_1 … where its config names none."""
+    count = require_head(text_model, head, name, command).output.out_features
+    names = text_model.hf_config.get("id2label") or {}
+    if not isinstance(names, dict) or not all(isinstance(label, str) for label in names.values()):
         raise ConfigError("config.json: id2label is not a table of names")
     return tuple(names.get(str(index), f"LABEL_{index}") for index in range(count))
 

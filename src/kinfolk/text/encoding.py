@@ -1,27 +1,42 @@
 """What a text becomes: ids with their segments, and for each token its characters in the user's own string.
 
 An `Encoding` wraps either the tokenizers library's object (the fast way) or one that was cut or joined here (windows,
-long words). Offsets are cleaned when asked for: tokenizers disagree on whether a token owns the space before it, and
-normalizers lose sight of accents. Here a slice of the user's string never starts or ends with a space, starts never go
-back, and the tokens of a word tile it.
+long words): the tokens of each text, or a slice of them, between the special tokens of a template.
 
-A tokenizer.json says in its post-processor what surrounds a text or a pair ([CLS] a [SEP] b [SEP]). `Template` reads
-that once; then windows and truncated texts are slices of the tokens between the special ones. Nothing is lost: windows
-overlap by `stride` tokens and the last one ends with the text.
+Offsets are cleaned when asked for: tokenizers disagree on whether a token owns the space before it, and normalizers
+lose sight of accents. Here a slice of the user's string never starts or ends with a space, starts never go back, and
+the tokens of a word tile it.
+
+A run of more than `LONGEST_RUN` characters without a space is no word. It is cut into runs of that length, each encoded
+by itself, so that time and memory stay linear: up to a few tokens at every cut differ from what the library would give,
+and the cut parts count as words of their own. No character is lost and offsets are those of the uncut text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-
-from kinfolk.errors import InputError
+import itertools
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 Text = str | tuple[str, str]  # one text, or a pair
 Offset = tuple[int, int]
 Range = tuple[int, int]
+
+LONGEST_RUN = 100_000
+RUN = re.compile(r"\S+")
+UNSPACED = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # Thai, Lao, kana, Chinese characters
+LAST_MARK = 0x1FFFF  # no script has combining marks above it
+
+
+def split_long_words(text: str, longest: int = LONGEST_RUN) -> list[tuple[int, str]]:
+    """(start, characters) of the parts of a text; a natural one is a single part."""
+    if len(text) <= longest:
+        return [(0, text)]
+    cuts = (cut for run in RUN.finditer(text) for cut in range(run.start() + longest, run.end(), longest))
+    return [(start, text[start:end]) for start, end in itertools.pairwise([0, *cuts, len(text)])]
 
 
 class Content:
@@ -63,98 +78,48 @@ class Content:
         return words
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One slot of a template: a special token (with an id), or a whole text (sequence 0 or 1)."""
+class Slot(NamedTuple):
+    """One slot of a template: a special token, or a whole text (0 or 1); named as the library does."""
 
-    segment: int
-    sequence: int | None = None
-    id: int = 0
-    token: str = ""
+    type_ids: int
+    sequence_ids: int | None = None
+    ids: int = 0
+    tokens: str = ""
+    offsets: Offset = (0, 0)
+    word_ids: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """What surrounds one text (`single`) and two (`pair`)."""
-
-    single: tuple[Slot, ...]
-    pair: tuple[Slot, ...]
-
-    def slots(self, pair: bool, special: bool = True) -> tuple[Slot, ...]:
-        """The slots for one text or for two, with those of special tokens or without."""
-        slots = self.pair if pair else self.single
-        return slots if special else tuple(slot for slot in slots if slot.sequence is not None)
-
-    def count(self, pair: bool) -> int:
-        """The number of special tokens that are added."""
-        return sum(slot.sequence is None for slot in self.slots(pair))
+Template = tuple[tuple[Slot, ...], tuple[Slot, ...]]  # what surrounds one text, and two
 
 
 class TemplateEncoding:
     """Tokens start..end of each text in a template; has the fields of the library's encoding, made when asked for."""
 
-    __slots__ = ("contents", "ranges", "slots")
-
-    def __init__(self, slots: tuple[Slot, ...], contents: list[Content], ranges: list[Range]):
+    def __init__(self, slots: Sequence[Slot], contents: list[Content], ranges: list[Range]):
         self.slots, self.contents, self.ranges = slots, contents, ranges
 
     def __len__(self) -> int:
-        return sum(slot.sequence is None for slot in self.slots) + sum(end - start for start, end in self.ranges)
+        return len(self.slots) - len(self.ranges) + sum(end - start for start, end in self.ranges)
 
-    def _collect(self, field: str, special: Callable[[Slot], Any]) -> list[Any]:
-        """A field of the texts' tokens, with `special` of a slot for its special token."""
+    def __getattr__(self, field: str) -> list[Any]:
+        if field not in Slot._fields:
+            raise AttributeError(field)
         values: list[Any] = []
         for slot in self.slots:
-            if slot.sequence is None:
-                values.append(special(slot))
+            start, end = (0, 1) if slot.sequence_ids is None else self.ranges[slot.sequence_ids]
+            if slot.sequence_ids is None or not hasattr(Content, field):  # the same for all tokens of the slot
+                values += [getattr(slot, field)] * (end - start)
             else:
-                start, end = self.ranges[slot.sequence]
-                values += getattr(self.contents[slot.sequence], field)[start:end]
+                values += getattr(self.contents[slot.sequence_ids], field)[start:end]
         return values
-
-    def _repeat(self, value: Callable[[Slot], Any]) -> list[Any]:
-        """A value of a slot for each of its tokens."""
-        values: list[Any] = []
-        for slot in self.slots:
-            start, end = (0, 1) if slot.sequence is None else self.ranges[slot.sequence]
-            values += [value(slot)] * (end - start)
-        return values
-
-    @property
-    def ids(self) -> list[int]:
-        return self._collect("ids", lambda slot: slot.id)
-
-    @property
-    def tokens(self) -> list[str]:
-        return self._collect("tokens", lambda slot: slot.token)
-
-    @property
-    def offsets(self) -> list[Offset]:
-        return self._collect("offsets", lambda slot: (0, 0))
-
-    @property
-    def word_ids(self) -> list[int | None]:
-        return self._collect("word_ids", lambda slot: None)
-
-    @property
-    def type_ids(self) -> list[int]:
-        return self._repeat(lambda slot: slot.segment)
-
-    @property
-    def sequence_ids(self) -> list[int | None]:
-        return self._repeat(lambda slot: slot.sequence)
 
 
 class Encoding:
     """The tokens of a text or pair. Lists are made when asked for: ids and segments are cheap, offsets cost a pass."""
 
-    __slots__ = ("_offsets", "_source", "_texts")
-
     def __init__(self, source: Any, raw_texts: tuple[str, ...] = ()):
         """`raw_texts` are the texts of an encoding that comes straight from the library."""
-        self._source: TemplateEncoding = source  # the library's has the same fields
-        self._texts = raw_texts
-        self._offsets: list[Offset] | None = None
+        self._source, self._raw_texts = source, raw_texts
 
     def __len__(self) -> int:
         return len(self._source)
@@ -162,39 +127,37 @@ class Encoding:
     @property
     def ids(self) -> list[int]:
         """Rows of the embedding table."""
-        return self._source.ids
+        return self._source.ids  # type: ignore[no-any-return]
 
     @property
     def segments(self) -> list[int]:
         """Which segment each token belongs to (the second text of a pair is usually 1)."""
-        return self._source.type_ids
+        return self._source.type_ids  # type: ignore[no-any-return]
 
     @property
     def tokens(self) -> list[str]:
         """The tokens as strings; an unknown one may show its own characters."""
-        return self._source.tokens
+        return self._source.tokens  # type: ignore[no-any-return]
 
     @property
     def word_ids(self) -> list[int | None]:
         """Index of the word within its text that each token is part of; None for added special tokens."""
-        return self._source.word_ids
+        return self._source.word_ids  # type: ignore[no-any-return]
 
     @property
     def sequence_ids(self) -> list[int | None]:
         """0 for tokens of the first text, 1 for the second, None for added special tokens."""
-        return self._source.sequence_ids
+        return self._source.sequence_ids  # type: ignore[no-any-return]
 
-    @property
+    @cached_property
     def offsets(self) -> list[Offset]:
         """Characters (start, end) of each token in its own text; (0, 0) for added special tokens.
 
         A token that is only spaces has an empty range. Two tokens may share a character when the vocabulary splits
         its bytes or its decomposition.
         """
-        if self._offsets is None:
-            offsets = self._source.offsets
-            self._offsets = clean_offsets(offsets, self.sequence_ids, self._texts) if self._texts else offsets
-        return self._offsets
+        offsets: list[Offset] = self._source.offsets
+        return clean_offsets(offsets, self.sequence_ids, self._raw_texts) if self._raw_texts else offsets
 
     def __repr__(self) -> str:
         return f"Encoding({len(self)} tokens: {' '.join(self.tokens[:8])}{' …' if len(self) > 8 else ''})"
@@ -227,14 +190,14 @@ def clean_offsets(offsets: list[Offset], sequences: list[int | None], texts: tup
             continue
         text, limit = texts[sequence], following[sequence]
         following[sequence] = start
-        if start < end < limit and not text[end].isspace():
+        if start < end:
             while end < limit and not text[end].isspace():
                 end += 1
             cleaned[index] = (start, end)
     return cleaned
 
 
-PLAIN = Template((Slot(0, 0),), (Slot(0, 0), Slot(1, 1)))
+PLAIN: Template = (Slot(0, 0),), (Slot(0, 0), Slot(1, 1))
 
 
 def read_template(processor: dict[str, Any] | None) -> Template:
@@ -245,57 +208,51 @@ def read_template(processor: dict[str, Any] | None) -> Template:
         templates = [read_template(inner) for inner in processor["processors"]]
         return next((template for template in templates if template is not PLAIN), PLAIN)
     if processor["type"] == "TemplateProcessing":
-        return Template(*(_slots(processor[kind], processor["special_tokens"]) for kind in ("single", "pair")))
+        single, pair = (tuple(_slots(processor[kind], processor["special_tokens"])) for kind in ("single", "pair"))
+        return single, pair
     first, last = (Slot(0, None, processor[role][1], processor[role][0]) for role in ("cls", "sep"))
     single = (first, Slot(0, 0), last)
     if processor["type"] == "RobertaProcessing":
-        return Template(single, (*single, last, Slot(0, 1), last))
-    return Template(single, (*single, Slot(1, 1), Slot(1, None, last.id, last.token)))
+        return single, (*single, last, Slot(0, 1), last)
+    return single, (*single, Slot(1, 1), last._replace(type_ids=1))
 
 
-def _slots(steps: list[dict[str, Any]], special_tokens: dict[str, Any]) -> tuple[Slot, ...]:
-    slots: list[Slot] = []
+def _slots(steps: list[dict[str, Any]], special_tokens: dict[str, Any]) -> Iterator[Slot]:
     for step in steps:
-        if "Sequence" in step:
-            slots.append(Slot(step["Sequence"]["type_id"], "AB".index(step["Sequence"]["id"])))
+        ((kind, value),) = step.items()
+        if kind == "Sequence":
+            yield Slot(value["type_id"], "AB".index(value["id"]))
         else:
-            special, segment = special_tokens[step["SpecialToken"]["id"]], step["SpecialToken"]["type_id"]
+            special = special_tokens[value["id"]]
             pairs = zip(special["ids"], special["tokens"], strict=True)
-            slots += [Slot(segment, None, id, token) for id, token in pairs]
-    return tuple(slots)
+            yield from (Slot(value["type_id"], None, id, token) for id, token in pairs)
 
 
-def window_ranges(lengths: list[int], size: int, stride: int, special: int) -> list[list[Range]]:
-    """For each window, which tokens of each text it holds. Of a pair the longer text is windowed, the other repeated.
+def word_offsets(text: str) -> list[Offset]:
+    """Where the words of a text are, by one rule that needs no language.
 
-    The longer one is the text with more tokens, the second when they are equal.
+    A run of letters, digits and their accents is a word, apostrophes and hyphens inside it included, and points and
+    commas between digits too; any other mark is a word of its own, and so is each character of a script that writes no
+    blanks.
+
+    >>> text = "Zoë didn't pay 1,000.5 kr."
+    >>> [text[start:end] for start, end in word_offsets(text)]
+    ['Zoë', "didn't", 'pay', '1,000.5', 'kr', '.']
     """
-    whole = [(0, length) for length in lengths]
-    if sum(lengths) + special <= size:
-        return [whole]
-    cut = len(lengths) - 1 if lengths[-1] >= lengths[0] else 0
-    room = size - special - (sum(lengths) - lengths[cut])
-    if room < 1:
-        shorter = f" and {sum(lengths) - lengths[cut]} tokens of the shorter text" if len(lengths) > 1 else ""
-        raise InputError(f"size={size} leaves no room beside {special} special tokens{shorter}; use a larger size")
-    if not 0 <= stride < room:
-        raise InputError(f"stride={stride} must be from 0 to {room - 1}: {room} tokens of text fit in a window")
-    windows = []
-    for start in range(0, lengths[cut] - stride, room - stride):
-        ranges = list(whole)
-        ranges[cut] = (start, min(start + room, lengths[cut]))
-        windows.append(ranges)
-    return windows
+    return [match.span() for match in _word_pattern().finditer(text)]
 
 
-def truncated_lengths(lengths: list[int], room: int) -> list[int]:
-    """How many tokens of each text are kept when `room` fit: the longer text is cut first, then both share."""
-    if room < 0:
-        raise InputError(f"size is {-room} less than the number of special tokens; use a larger size")
-    if sum(lengths) <= room:
-        return lengths
-    if len(lengths) == 1:
-        return [room]
-    shorter = min(lengths)
-    kept = (shorter, room - shorter) if 2 * shorter <= room else (room // 2, room - room // 2)
-    return list(kept) if lengths[0] <= lengths[1] else [kept[1], kept[0]]
+def word_starts(words: Sequence[str]) -> list[int]:
+    """Where each word begins in the words joined by single blanks."""
+    return list(itertools.accumulate((len(word) + 1 for word in words), initial=0))[: len(words)]
+
+
+@cache  # made when first asked for: looking through the characters takes as long as a thousand texts
+def _word_pattern() -> re.Pattern[str]:
+    """`\\w` knows no combining marks, so they are listed, with the two joiners that stand inside words."""
+    known = [chr(code) for code in range(LAST_MARK + 1) if unicodedata.category(chr(code)).startswith("M")]
+    marks, letter = f"[{''.join(known)}\u200c\u200d]", rf"[^\W{UNSPACED}]"
+    letters = rf"{letter}+(?:{marks}+{letter}*)*"
+    inside = r"(?:['’\-\u2010\u2011]|(?<=\d)[.,](?=\d))"
+    other = rf"[^\w\s]{marks}*(?:(?<=\u200d)[^\w\s]{marks}*)*"  # a joiner ties pictures together
+    return re.compile(rf"[{UNSPACED}]{marks}*|{letters}(?:{inside}{letters})*|{other}")

@@ -4,45 +4,53 @@ source.spm and target.spm split texts into pieces; vocab.json gives the pieces t
 target_vocab.json beside it, for the source alone. Texts end in </s>; the decoder is started with <pad>. A text may
 begin with the code of the wanted language, as in ">>fra<< Good morning".
 
-The reference runs the sentencepiece library, which trusts its file: a damaged table or a strange piece can stop the
-process. So the file is read and validated here first, and the library gets a model that is written anew from what was
-read: nothing that this package does not know reaches it.
+The reference runs the sentencepiece library, which trusts its file: a damaged one can stop the process. So the file is
+read and validated here first, and the library gets a model that is written anew from what was read.
+
+`as_marian` writes a shared vocabulary as Marian's files: one sentencepiece model for both languages, with Marian's ids
+(</s> and <unk> first, <pad> last, where CTranslate2 looks for it; a start token is not needed). sentencepiece knows no
+merges: a piece may be made of any two others, and the one with the better score wins. BPE merges in the order in which
+it was trained, so a piece's score is its rank. Where a piece can be made in several ways the two might differ; in
+thousands of sentences they never do (tests/text/test_marian_writing.py). Normalization differs in the zero-width
+joiner, the full-width tilde and some recent characters, unknown characters beside an unknown punctuation mark are one
+unknown piece with it, and a special token spelled out in a text is obeyed.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+import string
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sentencepiece
 
 from kinfolk.errors import InputError, TokenizerError, shorten_list
 from kinfolk.files import inside, read_bytes, read_object, write_bytes, write_json
+from kinfolk.text import sentencepiece as spiece
 from kinfolk.text.encoding import Offset, clean_offsets
-from kinfolk.text.families import flag, roles_of
-from kinfolk.text.loading import read_settings, tokenizer_errors
-from kinfolk.text.sentencepiece import (
-    BYTE,
-    MAX_MODEL_BYTES,
-    SentencePieceModel,
-    parse_fields,
-    parse_spiece,
-    write_spiece,
-)
-from kinfolk.text.tokenizer import SURROGATE
-from kinfolk.text.validation import check_charsmap, check_vocabulary
+from kinfolk.text.families import flag, metaspace_parts, read_settings, roles_of, tokenizer_errors
+from kinfolk.text.pairs import PairTokenizer, TranslationTokenizer
+from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
+from kinfolk.text.validation import check_charsmap, check_vocabulary, named
 
 MARIAN_ROLES = {"unk": "<unk>", "eos": "</s>", "pad": "<pad>"}
 MODELS = ("source.spm", "target.spm")
 KEPT = ("source_lang", "target_lang", "model_max_length", "separate_vocabs", "added_tokens_decoder")
 LANGUAGE = re.compile(r">>.*?<<", re.DOTALL)
-Part = tuple[int, str, bool]  # (start, characters, is it one token?)
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
+LONGEST_REPLACEMENT = 256  # bytes; Unicode's longest is 33
+NMT_NFKC = [{"type": "Nmt"}, {"type": "NFKC"}]  # how train.py writes sentencepiece's rule of that name
+ISOLATED_PUNCTUATION = {"type": "Punctuation", "behavior": "Isolated"}
+PLAIN_BPE = {"dropout": None, "byte_fallback": False, "ignore_merges": False}
 
 
-class MarianTokenizer:
+class MarianTokenizer(TranslationTokenizer):
     """Texts of two languages to ids and back. Make one with `MarianTokenizer.load(folder)`."""
 
     def __init__(
@@ -50,36 +58,36 @@ class MarianTokenizer:
     ):
         """`files` are the two sentencepiece models by name, `vocabularies` the source's and the target's (or one)."""
         self._files, self._settings = files, settings
-        self._source_ids, self._target_ids = vocabularies[0], vocabularies[-1]
+        self._vocabularies = {"source": vocabularies[0], "target": vocabularies[-1]}
+        ids, target_ids = vocabularies[0], vocabularies[-1]
         self.roles = MARIAN_ROLES | {role: token for role, token in roles_of(settings).items() if role in MARIAN_ROLES}
         special = set(self.roles.values())
         for token in sorted(special):
-            if token not in self._source_ids or self._target_ids.get(token) != self._source_ids[token]:
+            if token not in ids or target_ids.get(token) != ids[token]:
                 raise TokenizerError(f"{location}: the vocabulary lacks {token[:40]!r}, or two give it different ids")
-        special |= _added_tokens(settings, self._source_ids, location)
+        special |= _added_tokens(settings, ids, location)
         self._splitter = re.compile("|".join(map(re.escape, sorted(special, key=len, reverse=True))))
-        self._tokens = {id: token for token, id in self._target_ids.items()}
-        self._special_ids = {self._source_ids[token] for token in special}
-        end, pad, unknown = (self._source_ids[self.roles[role]] for role in ("eos", "pad", "unk"))
-        self.begin_id, self.end_id = pad, end
-        self.pad_id: int | None = pad
-        self.unknown_id: int | None = unknown
-        self.source_unknown_id: int | None = unknown
-        self._unknown = unknown
-        self.source_size, self.target_size = (1 + max(ids.values()) for ids in (self._source_ids, self._target_ids))
+        self._tokens = {id: token for token, id in target_ids.items()}
+        self._special_ids = {ids[token] for token in special}
+        self.source_end_id = self.end_id = ids[self.roles["eos"]]
+        self.pad_id = self.begin_id = ids[self.roles["pad"]]
+        self.unknown_id = self.source_unknown_id = self._unknown = ids[self.roles["unk"]]
+        self.source_size, self.target_size = 1 + max(ids.values()), 1 + max(target_ids.values())
         paths = {name: f"{location}/{name}" for name in MODELS}
-        engines = (Engine(parse_spiece(files[name], path), path) for name, path in paths.items())
-        self._source, self._target = engines
+        source, target = (Engine(spiece.parse_spiece(files[name], path), path) for name, path in paths.items())
+        self._engines = {"source": source, "target": target}
 
     @classmethod
     def load(cls, path: str | Path) -> MarianTokenizer:
         """Read source.spm, target.spm, vocab.json and the settings beside them."""
-        folder = Path(path)
+        folder, vocabularies = Path(path), []
         with tokenizer_errors(path):
             settings = read_settings(folder)
-            files = {name: read_bytes(inside(folder, name), MAX_MODEL_BYTES) for name in MODELS}
-            names = ["vocab.json", "target_vocab.json"] if flag(settings, "separate_vocabs", False) else ["vocab.json"]
-            vocabularies = [check_vocabulary(read_object(inside(folder, name)), str(folder / name)) for name in names]
+            files = {name: read_bytes(inside(folder, name), spiece.MAX_MODEL_BYTES) for name in MODELS}
+            separate = flag(settings, "separate_vocabs", False)
+            for name in ("vocab.json", "target_vocab.json") if separate else ("vocab.json",):
+                with named(str(folder / name)):
+                    vocabularies.append(check_vocabulary(read_object(inside(folder, name))))
             return cls(files, vocabularies, settings, str(folder))
 
     def save(self, folder: str | Path) -> None:
@@ -87,53 +95,37 @@ class MarianTokenizer:
         folder = Path(folder)
         for name, content in self._files.items():
             write_bytes(folder / name, content)
-        write_json(folder / "vocab.json", self._source_ids)
-        if self._target_ids is not self._source_ids:
-            write_json(folder / "target_vocab.json", self._target_ids)
+        write_json(folder / "vocab.json", self._vocabularies["source"])
+        if self._vocabularies["target"] is not self._vocabularies["source"]:
+            write_json(folder / "target_vocab.json", self._vocabularies["target"])
         settings = {name: self._settings[name] for name in KEPT if name in self._settings}
         roles = {f"{role}_token": token for role, token in self.roles.items()}
         write_json(folder / "tokenizer_config.json", {"tokenizer_class": "MarianTokenizer", **roles, **settings})
 
-    def encode_source(self, text: str) -> list[int]:
-        ids = self._encode(text, self._source, self._source_ids)
-        return [*ids, self.end_id] if ids else []
+    def decode(self, ids: Iterable[int], unknown: str = "") -> str:
+        skipped = self._special_ids - {self.unknown_id} if unknown else self._special_ids
+        pieces = []
+        for id in map(int, ids):
+            if not 0 <= id < self.target_size:
+                raise InputError(f"id {id} is outside the vocabulary (0 to {self.target_size - 1})")
+            piece = unknown if id == self.unknown_id else self._tokens.get(id, "")
+            pieces += [piece] if piece and id not in skipped else []
+        return self._engines["target"].join(pieces).replace("▁", " ").strip()
 
-    def encode_target(self, text: str) -> list[int]:
-        return [*self._encode(text, self._target, self._target_ids), self.end_id]
+    def _ids(self, text: str, side: str) -> list[int]:
+        engine, ids, unknown = self._engines[side], self._vocabularies[side], self._unknown
+        parts = ([part] if whole else engine.pieces(part) for _, part, whole in self._parts(text))
+        return [ids.get(piece, unknown) for pieces in parts for piece in pieces]
 
-    def source_offsets(self, text: str) -> list[Offset]:
-        offsets = self._offsets(text, self._source)
-        return [*offsets, (len(text), len(text))] if offsets else []
-
-    def target_offsets(self, text: str) -> list[Offset]:
-        return [*self._offsets(text, self._target), (len(text), len(text))]
-
-    def _offsets(self, text: str, engine: Engine) -> list[Offset]:
+    def _offsets(self, text: str, side: str) -> list[Offset]:
         offsets: list[Offset] = []
         for start, part, whole in self._parts(text):
-            spans = [(0, len(part))] if whole else engine.offsets(part)
+            spans = [(0, len(part))] if whole else self._engines[side].offsets(part)
             offsets += [(start + first, start + last) for first, last in spans]
         return offsets
 
-    def decode(self, ids: Iterable[int], unknown: str = "") -> str:
-        skipped = self._special_ids - {self._unknown} if unknown else self._special_ids
-        kept = (id for id in map(int, ids) if id not in skipped)
-        pieces = (unknown if id == self._unknown else self._piece(id) for id in kept)
-        return self._target.join(filter(None, pieces)).replace("▁", " ").strip()
-
-    def _piece(self, id: int) -> str:
-        if not 0 <= id < self.target_size:
-            raise InputError(f"id {id} is outside the vocabulary (0 to {self.target_size - 1})")
-        return self._tokens.get(id, "")
-
-    def _encode(self, text: str, engine: Engine, known: dict[str, int]) -> list[int]:
-        ids: list[int] = []
-        for _, part, whole in self._parts(text):
-            ids += [known.get(piece, self._unknown) for piece in ([part] if whole else engine.pieces(part))]
-        return ids
-
-    def _parts(self, text: str) -> Iterator[Part]:
-        """A text cut at special tokens and behind the code of a language, as the reference does."""
+    def _parts(self, text: str) -> Iterator[tuple[int, str, bool]]:
+        """A text cut at special tokens and behind a language's code, as the reference does: start, text, one token?"""
         text, start = SURROGATE.sub("\ufffd", text), 0
         for match in (*self._splitter.finditer(text), None):
             end = match.start() if match else len(text)
@@ -160,60 +152,108 @@ def _added_tokens(settings: dict[str, Any], ids: dict[str, int], location: str) 
     return {token for token, _ in added}
 
 
-BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
-LONGEST_REPLACEMENT = 256  # bytes; Unicode's longest is 33
-Result = TypeVar("Result")
-
-
 class Engine:
     """Splits texts into pieces and joins pieces to texts, with the sentencepiece library."""
 
-    def __init__(self, model: SentencePieceModel, location: str):
-        _check(model, location)
-        self._location = location
+    def __init__(self, model: spiece.SentencePieceModel, location: str):
+        strange = [token for token in model.vocabulary(location) if "\0" in token]
+        spelled = (piece.text for piece in model.pieces if piece.kind == spiece.BYTE)
+        strange += [token for token in spelled if not BYTE_PIECE.fullmatch(token)]
+        if strange:
+            raise TokenizerError(f"{location}: invalid piece {shorten_list(map(repr, strange))}; the file is damaged")
+        if model.charsmap:
+            with named(location):
+                check_charsmap(base64.b64encode(model.charsmap).decode())
+            replacements = model.charsmap[4 + int.from_bytes(model.charsmap[:4], "little") :].split(b"\0")
+            if max(map(len, replacements)) > LONGEST_REPLACEMENT:
+                raise TokenizerError(f"{location}: the normalization table has very long replacements; refused")
+        self._message = f"{location}: sentencepiece refuses it"
         self._processor = sentencepiece.SentencePieceProcessor()
-        self._guarded(lambda: self._processor.LoadFromSerializedProto(write_spiece(model)))
+        guarded(lambda: self._processor.LoadFromSerializedProto(spiece.write_spiece(model)), self._message)
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a text; unknown ones appear as they are in the text."""
-        pieces: list[str] = self._guarded(lambda: self._processor.encode(text, out_type=str))
+        pieces: list[str] = guarded(lambda: self._processor.encode(text, out_type=str), self._message)
         return pieces
 
     def offsets(self, text: str) -> list[Offset]:
         """Characters (start, end) of each piece in the text, without spaces at their ends."""
-        raw: bytes = self._guarded(lambda: self._processor.encode(text, out_type="serialized_proto"))
-        pieces = [value for field, value in parse_fields(raw) if field == 2 and isinstance(value, bytes)]
+        raw: bytes = guarded(lambda: self._processor.encode(text, out_type="serialized_proto"), self._message)
         # for each index of the UTF-8 bytes, the end included, the index of its character
         characters = [*(index for index, char in enumerate(text) for _ in char.encode()), len(text)]
-        spans = []
-        for piece in pieces:
-            fields = {field: value for field, value in parse_fields(piece) if isinstance(value, int)}
-            spans.append((characters[fields.get(4, 0)], characters[fields.get(5, 0)]))
-        return clean_offsets(spans, [0] * len(spans), (text,))
+        pieces = [dict(spiece.parse_fields(value)) for field, value in spiece.parse_fields(raw) if field == 2]
+        ends = [[characters[spiece.get_field(piece, field, 0)] for field in (4, 5)] for piece in pieces]
+        return clean_offsets([(start, end) for start, end in ends], [0] * len(ends), (text,))
 
-    def join(self, pieces: Iterable[str]) -> str:
+    def join(self, pieces: list[str]) -> str:
         """The text that pieces spell."""
-        text: str = self._guarded(lambda: self._processor.decode_pieces(list(pieces)))
+        text: str = guarded(lambda: self._processor.decode_pieces(pieces), self._message)
         return text
 
-    def _guarded(self, work: Callable[[], Result]) -> Result:
-        try:
-            return work()
-        except (RuntimeError, ValueError, OSError) as error:
-            raise TokenizerError(f"{self._location}: sentencepiece refuses it: {str(error)[:200]}") from None
+
+def as_marian(tokenizer: PairTokenizer, max_length: int) -> tuple[MarianTokenizer, list[int]]:
+    """Marian's tokenizer, and for each of its ids the one that the piece had before (the start's for <pad>).
+
+    `max_length` is the number of tokens that a text may have.
+    """
+    if not tokenizer.joint:
+        raise TokenizerError("CTranslate2 wants one vocabulary for both languages, and this translator has two")
+    model = _sentencepiece_model(tokenizer.source)
+    renamed = {tokenizer.end_id: MARIAN_ROLES["eos"], model.unknown: MARIAN_ROLES["unk"]}
+    before = [*renamed, *(id for id, piece in enumerate(model.pieces) if piece.kind == spiece.NORMAL)]
+    pieces = tuple(model.pieces[id]._replace(text=renamed.get(id, model.pieces[id].text)) for id in before)
+    content = spiece.write_spiece(replace(model, pieces=pieces, unknown=1))
+    ids = {piece.text: id for id, piece in enumerate(pieces)} | {MARIAN_ROLES["pad"]: len(pieces)}
+    settings = {"model_max_length": max_length}
+    marian = MarianTokenizer(dict.fromkeys(MODELS, content), [ids], settings, "the converted tokenizer")
+    return marian, [*before, tokenizer.begin_id]
 
 
-def _check(model: SentencePieceModel, location: str) -> None:
-    """Refuse what the library would stumble over."""
-    texts = [piece.text for piece in model.pieces]
-    if len(set(texts)) != len(texts):
-        raise TokenizerError(f"{location}: duplicate piece; the file is damaged")
-    strange = [piece.text for piece in model.pieces if "\0" in piece.text]
-    strange += [piece.text for piece in model.pieces if piece.kind == BYTE and not BYTE_PIECE.fullmatch(piece.text)]
-    if strange:
-        raise TokenizerError(f"{location}: invalid piece {shorten_list(map(repr, strange))}; the file is damaged")
-    if model.charsmap:
-        check_charsmap(base64.b64encode(model.charsmap).decode(), location)
-        replacements = model.charsmap[4 + int.from_bytes(model.charsmap[:4], "little") :].split(b"\0")
-        if max(map(len, replacements)) > LONGEST_REPLACEMENT:
-            raise TokenizerError(f"{location}: the normalization table has very long replacements; refused")
+def _sentencepiece_model(tokenizer: Tokenizer) -> spiece.SentencePieceModel:
+    """The vocabulary of a tokenizer as a sentencepiece model, in the order of ids; or a TokenizerError."""
+    document = json.loads(tokenizer.to_json())["tokenizer"]
+    model, added, unknown = document["model"], document["added_tokens"], tokenizer.unk_id
+    complete = all(entry["special"] for entry in added) and len(model["vocab"]) == tokenizer.vocabulary_size
+    if not complete or unknown is None or not _is_expressible(document, {entry["content"] for entry in added}):
+        advice = "train one of kind bpe or unigram without lowercase"
+        raise TokenizerError(f"this vocabulary cannot be written for sentencepiece; {advice}")
+    kind, scored = spiece.UNIGRAM, model["vocab"]
+    if model["type"] == "BPE":
+        kind = spiece.BPE
+        scored = [(text, -float(id)) for text, id in sorted(scored.items(), key=lambda item: item[1])]
+    kinds = dict.fromkeys(tokenizer.special_ids, spiece.CONTROL) | {unknown: spiece.UNKNOWN}
+    pieces = (spiece.Piece(text, score, kinds.get(id, spiece.NORMAL)) for id, (text, score) in enumerate(scored))
+    table = _charsmap((document["normalizer"] or {}).get("normalizers", []))
+    return spiece.SentencePieceModel(tuple(pieces), kind, unknown, table)
+
+
+def _is_expressible(document: dict[str, Any], special_tokens: set[str]) -> bool:
+    """Does it split text into words and pieces as sentencepiece does?"""
+    model, normalizer = document["model"], document["normalizer"] or {"type": "Sequence", "normalizers": []}
+    spaces = metaspace_parts([])["pre_tokenizer"]
+    isolated = {**spaces, "pretokenizers": [*spaces["pretokenizers"], ISOLATED_PUNCTUATION]}
+    if document["pre_tokenizer"] not in (spaces, isolated) or normalizer["type"] != "Sequence":
+        return False
+    steps = normalizer["normalizers"]
+    if steps and steps != NMT_NFKC and [step["type"] for step in steps] != ["Precompiled"]:
+        return False
+    if model["type"] == "BPE":
+        affixes = (model["continuing_subword_prefix"], model["end_of_word_suffix"])
+        if any(affixes) or any(model.get(name) != value for name, value in PLAIN_BPE.items()):
+            return False
+        # sentencepiece cannot isolate punctuation, and need not where no piece joins a mark to a letter
+        tokens = model["vocab"].keys() - special_tokens
+        joined = (char for token in tokens if len(token) > 1 for char in token)
+        marks = (char in string.punctuation or unicodedata.category(char).startswith("P") for char in joined)
+        return document["pre_tokenizer"] == spaces or not any(marks)
+    return model["type"] == "Unigram" and not model.get("byte_fallback") and document["pre_tokenizer"] == spaces
+
+
+def _charsmap(steps: list[dict[str, Any]]) -> bytes:
+    """The normalization table that does what the steps do."""
+    if not steps:
+        return b""
+    if steps != NMT_NFKC:
+        return base64.b64decode(steps[0]["precompiled_charsmap"])
+    rule = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_model_proto()
+    return spiece.get_field(dict(spiece.parse_fields(dict(spiece.parse_fields(rule))[spiece.NORMALIZER])), 2, b"")

@@ -14,13 +14,14 @@ its ties are broken by the ids of characters, which the library would deal out a
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import closing
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import IO, Any
 
 import sentencepiece
 import tokenizers
@@ -28,17 +29,19 @@ from tokenizers import pre_tokenizers, trainers
 
 from kinfolk.errors import InputError, KinfolkError, check_choice, check_collection, check_texts
 from kinfolk.text import families
-from kinfolk.text.families import BERT_ROLES, BERT_TEMPLATES, FAIRSEQ_ROLES, ROLES, Recipe
-from kinfolk.text.preprocessing import split_long_words
-from kinfolk.text.sentencepiece import parse_spiece
+from kinfolk.text.encoding import split_long_words
+from kinfolk.text.families import ROLES, Json, Recipe
+from kinfolk.text.pairs import PairTokenizer
+from kinfolk.text.sentencepiece import parse_spiece, spiece_model, spiece_parts
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
 DEFAULT_KIND, DEFAULT_SIZE = "bpe", 8_000  # of commands that train a tokenizer as their first step
 KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "words")
 LONGEST_RUN = 100  # characters without a space; longer runs are cut, as no token should be that long
+PAIR_ROLES = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
 IN_ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask")  # gives both families their published order
-SUPPORTED = re.compile(r"<= (\d+)\.")  # how sentencepiece says that a corpus supports fewer pieces
-REQUIRED = re.compile(r"(\d+) vs (\d+)")  # and that characters alone need more
+# how sentencepiece says that a corpus supports fewer pieces, or that characters alone need more
+POSSIBLE = re.compile(r"<= (\d+)\.|\d+ vs (\d+)")
 
 
 def train_tokenizer(
@@ -53,144 +56,141 @@ def train_tokenizer(
 
     `lowercase` is on by default, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
     mask, bos, eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
+    Without cls and sep, as in GPT-2's, nothing is put around a text.
     """
     check_choice("kind", kind, KINDS)
     byte_level = kind == "byte_bpe"
-    roles = dict(special_tokens if special_tokens is not None else FAIRSEQ_ROLES if byte_level else BERT_ROLES)
-    _check_roles(roles)
-    recipe = Recipe(roles, BERT_TEMPLATES, roberta=byte_level, segments=not byte_level, lowercase=False)
+    roles = families.FAIRSEQ_ROLES if byte_level else families.BERT_ROLES
+    if special_tokens is not None:
+        roles = dict(special_tokens)
+        for role, token in roles.items():
+            check_choice("role", role, ROLES)
+            if not token.strip() or "," in token:
+                raise InputError(f"the special token for {role} is not a token: {token!r}")
+        missing = [role for role in ("cls", "sep", "unk") if role not in roles]
+        if missing not in ([], ["cls", "sep"]):  # without both of these, texts have no special tokens around them
+            raise InputError(f"special_tokens lacks the roles {', '.join(missing)}")
+    framed = {"cls", "sep"} <= roles.keys()  # texts stand between special tokens
+    templates = families.BERT_TEMPLATES if framed else families.PLAIN_TEMPLATES
+    recipe = Recipe(roles, templates, roberta=byte_level and framed, segments=not byte_level, lowercase=False)
     names = list(dict.fromkeys(roles[role] for role in IN_ORDER if role in roles))
     if vocabulary_size <= len(names):
         raise InputError(f"vocabulary_size={vocabulary_size} must be more than the {len(names)} special tokens")
     lower = not byte_level if lowercase is None else lowercase
-    with closing(_Corpus(texts)) as corpus:
+    with _reading(texts) as corpus:
         if kind == "unigram":
             model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names, at_most)
         elif kind == "words":
             model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
         else:
-            parts = _parts(kind, lower)
-            model = _merged(kind, corpus, vocabulary_size, parts, names, roles)
-        if not (at_most and len(names) < len(model["vocab"]) <= vocabulary_size):
-            _check_size(len(model["vocab"]), vocabulary_size, corpus.count)
+            model, parts = _merged(kind, corpus, vocabulary_size, lower, names, roles["unk"])
+        size = len(model["vocab"])
+        if size != vocabulary_size and not (at_most and len(names) < size < vocabulary_size):
+            raise _size_error(size, vocabulary_size, corpus.count)
     return Tokenizer(families.assemble(model, parts, recipe, {}, f"trained {kind}"))
 
 
-class _Corpus:
-    """The texts, ready for a trainer: counted, with long words cut, and readable twice.
+def train_pair_tokenizer(
+    kind: str,
+    source_texts: Iterable[str],
+    target_texts: Iterable[str],
+    vocabulary_size: int,
+    joint: bool = True,
+    lowercase: bool = False,
+    at_most: bool = False,
+) -> PairTokenizer:
+    """Train one tokenizer on both languages together, or with joint=False one of that size for each.
 
-    Trainers wrap or swallow what is raised while they read, so an error is kept here. A one-time iterator is written to
-    a temporary file first, one JSON string a line.
+    `kind` and `at_most` are as in `train_tokenizer`.
     """
+    corpora = [itertools.chain(source_texts, target_texts)] if joint else [source_texts, target_texts]
+    tokenizers = (train_tokenizer(kind, texts, vocabulary_size, lowercase, PAIR_ROLES, at_most) for texts in corpora)
+    return PairTokenizer(*tokenizers)
 
-    def __init__(self, texts: Iterable[str]):
+
+class _Corpus:
+    """The texts, ready for a trainer: counted, with long words cut, and readable twice."""
+
+    def __init__(self, texts: Iterable[str], file: IO[str] | None):
+        self._texts, self._file = texts, file
         self.count = 0
         self.error: KinfolkError | None = None
-        self._texts = check_collection(texts, "a collection of texts")
-        self._file = tempfile.TemporaryFile("w+", encoding="utf-8") if iter(texts) is texts else None  # noqa: SIM115
-        try:
-            if self._file is not None:
-                self._file.writelines(json.dumps(text) + "\n" for text in check_texts(texts))
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Remove the temporary file, if there is one."""
-        if self._file is not None:
-            self._file.close()
-
-    def _read(self) -> Iterator[str]:
-        if self._file is None:
-            return check_texts(self._texts)
-        self._file.seek(0)
-        return map(json.loads, self._file)
 
     def __iter__(self) -> Iterator[str]:
+        texts = check_texts(self._texts)
+        if self._file is not None:
+            self._file.seek(0)
+            texts = map(json.loads, self._file)
         try:
-            for count, text in enumerate(self._read(), 1):
+            for count, text in enumerate(texts, 1):
                 self.count = count
                 for _, part in split_long_words(SURROGATE.sub("\ufffd", text), LONGEST_RUN):
                     yield part
         except KinfolkError as error:
             self.error = error
 
-    def lines(self) -> Iterator[str]:
-        """Without the characters that sentencepiece refuses."""
-        for text in self:
-            yield from (line for line in text.replace("\0", " ").splitlines() if line)
+
+@contextmanager
+def _reading(texts: Iterable[str]) -> Iterator[_Corpus]:
+    """A corpus; a one-time iterator is written to a temporary file first, one JSON string a line.
+
+    Trainers wrap or swallow what is raised while they read, so the corpus keeps an error, which is raised here.
+    """
+    check_collection(texts, "a collection of texts")
+    with tempfile.TemporaryFile("w+", encoding="utf-8") if iter(texts) is texts else nullcontext() as file:
+        if file is not None:
+            file.writelines(json.dumps(text) + "\n" for text in check_texts(texts))
+        corpus = _Corpus(texts, file)
+        try:
+            yield corpus
+        except KinfolkError as error:
+            raise corpus.error or error from None
+        if corpus.error:
+            raise corpus.error
 
 
-def _check_roles(roles: dict[str, str]) -> None:
-    for role, token in roles.items():
-        check_choice("role", role, ROLES)
-        if not token.strip() or "," in token:
-            raise InputError(f"the special token for {role} is not a token: {token!r}")
-    missing = [role for role in ("cls", "sep", "unk") if role not in roles]
-    if missing:
-        raise InputError(f"special_tokens lacks the roles {', '.join(missing)}")
-
-
-def _check_size(size: int, wanted: int, texts: int) -> None:
-    if size < wanted:
-        advice = "ask for fewer or bring more text"
-        raise InputError(f"the corpus ({texts} texts) supports {size} tokens, not vocabulary_size={wanted}; {advice}")
+def _size_error(size: int, wanted: int, texts: int) -> InputError:
     if size > wanted:
-        raise InputError(f"vocabulary_size={wanted} is too small: characters and special tokens alone are {size}")
-
-
-def _parts(kind: str, lowercase: bool) -> dict[str, Any]:
-    """How text becomes words."""
-    lower = [{"type": "Lowercase"}] if lowercase else []
-    if kind == "wordpiece":
-        return families.bert_parts(lowercase, {})
-    if kind == "byte_bpe":
-        return {**families.byte_level_parts(prefix=False), "normalizer": lower[0] if lower else None}
-    parts = families.metaspace_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
-    # "street." and "street" must share a piece: marks are isolated, as in vocabularies that sentencepiece trains.
-    parts["pre_tokenizer"]["pretokenizers"].append({"type": "Punctuation", "behavior": "Isolated"})
-    return parts
+        return InputError(f"vocabulary_size={wanted} is too small: characters and special tokens alone are {size}")
+    advice = "ask for fewer or bring more text"
+    return InputError(f"the corpus ({texts} texts) supports {size} tokens, not vocabulary_size={wanted}; {advice}")
 
 
 def _merged(
-    kind: str, corpus: _Corpus, size: int, parts: dict[str, Any], names: list[str], roles: dict[str, str]
-) -> dict[str, Any]:
+    kind: str, corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str
+) -> tuple[Json, Json]:
     """A model of merged pieces, trained by the tokenizers library."""
-    empty = {name: id for id, name in enumerate(names)}
-    model = families.bpe_model(empty, [], None if kind == "byte_bpe" else roles["unk"], fuse=kind == "bpe")
-    model = families.wordpiece_model(empty, roles["unk"]) if kind == "wordpiece" else model
+    empty, lower = {name: id for id, name in enumerate(names)}, [{"type": "Lowercase"}] if lowercase else []
+    if kind == "wordpiece":
+        parts, model = families.bert_parts(lowercase, {}), families.wordpiece_model(empty, unknown)
+    elif kind == "byte_bpe":
+        parts = families.byte_level_parts(prefix=False) | {"normalizer": lower[0] if lower else None}
+        model = families.bpe_model(empty, [])
+    else:
+        parts = families.metaspace_parts([{"type": "Nmt"}, {"type": "NFKC"}, *lower])
+        # "street." and "street" must share a piece: marks are isolated, as in vocabularies that sentencepiece trains.
+        parts["pre_tokenizer"]["pretokenizers"].append({"type": "Punctuation", "behavior": "Isolated"})
+        model = families.bpe_model(empty, [], unknown, fuse=True)
     library = tokenizers.Tokenizer.from_str(json.dumps({"version": "1.0", "added_tokens": [], **parts, "model": model}))
-    common: dict[str, Any] = {"show_progress": False}
+    options: dict[str, Any] = {"show_progress": False, "special_tokens": names}
     trainer: Any
     if kind == "wordpiece":
         # a vocabulary of nothing but characters; naming those inside words beforehand fixes their ids
-        _train(library, corpus, trainers.WordPieceTrainer(vocab_size=1, special_tokens=names, **common))
-        characters = sorted(token for token in library.get_vocab() if token.startswith("##") and len(token) == 3)
-        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=[*names, *characters], **common)
+        trainer = trainers.WordPieceTrainer(vocab_size=1, **options)
+        guarded(lambda: library.train_from_iterator(corpus, trainer))
+        inner = sorted(token for token in library.get_vocab() if token.startswith("##") and len(token) == 3)
+        options["special_tokens"] = names + inner
+        trainer = trainers.WordPieceTrainer(vocab_size=size, **options)
     else:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if kind == "byte_bpe" else []
-        trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=names, initial_alphabet=alphabet, **common)
-    _train(library, corpus, trainer)
-    trained: dict[str, Any] = json.loads(library.to_str())["model"]
-    return trained
+        trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, **options)
+    guarded(lambda: library.train_from_iterator(corpus, trainer))
+    return json.loads(library.to_str())["model"], parts
 
 
-def _train(library: Any, corpus: _Corpus, trainer: Any) -> None:
-    try:
-        guarded(lambda: library.train_from_iterator(corpus, trainer))
-    except KinfolkError as error:
-        raise corpus.error or error from None
-    if corpus.error:
-        raise corpus.error
-
-
-def _words(
-    corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _words(corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str) -> tuple[Json, Json]:
     """A model of whole words, by how often they occur; equals in the order of the alphabet."""
     counts = Counter(word for text in corpus for word in (text.lower() if lowercase else text).split())
-    if corpus.error:
-        raise corpus.error
     ordered = sorted(counts.keys() - set(names), key=lambda word: (-counts[word], word))
     tokens = {word: id for id, word in enumerate([*names, *ordered[: size - len(names)]])}
     normalizer = {"type": "Lowercase"} if lowercase else None
@@ -200,44 +200,29 @@ def _words(
 
 def _unigram(
     corpus: _Corpus, size: int, lowercase: bool, recipe: Recipe, names: list[str], at_most: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[Json, Json]:
     """A model of likely pieces, trained by sentencepiece."""
-    unknown = recipe.roles["unk"]
-    written = io.BytesIO()
+    unknown, written = recipe.roles["unk"], io.BytesIO()
+    # without the character that sentencepiece refuses
+    lines = (line for text in corpus for line in text.replace("\0", " ").splitlines() if line)
+    options: Json = {
+        "vocab_size": size,
+        "hard_vocab_limit": not at_most,
+        "character_coverage": 0.9999,
+        "normalization_rule_name": "nmt_nfkc_cf" if lowercase else "nmt_nfkc",
+        "unk_id": names.index(unknown),
+        "unk_piece": unknown,
+        **dict.fromkeys(("bos_id", "eos_id", "pad_id"), -1),
+        "control_symbols": [name for name in names if name != unknown],
+        "max_sentence_length": 2**30,  # longer ones would be dropped
+        "num_threads": 4,  # fixed: sums depend on it
+        "minloglevel": 3,
+    }
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=corpus.lines(),
-            model_writer=written,
-            vocab_size=size,
-            hard_vocab_limit=not at_most,
-            character_coverage=0.9999,
-            normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
-            unk_id=names.index(unknown),
-            unk_piece=unknown,
-            bos_id=-1,
-            eos_id=-1,
-            pad_id=-1,
-            control_symbols=[name for name in names if name != unknown],
-            max_sentence_length=2**30,  # longer ones would be dropped
-            num_threads=4,  # fixed: sums depend on it
-            minloglevel=3,
-        )
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=written, **options)
     except (RuntimeError, OSError, ValueError) as error:
-        raise corpus.error or _unigram_error(str(error), size, corpus.count) from None
-    if corpus.error:
-        raise corpus.error
+        if match := POSSIBLE.search(str(error)):
+            raise _size_error(int(match[match.lastindex or 0]), size, corpus.count) from None
+        raise InputError(f"the corpus ({corpus.count} texts) holds nothing to train on") from None
     model_file = parse_spiece(written.getvalue(), "trained unigram")
-    tokens = {piece.text: id for id, piece in enumerate(model_file.pieces)}
-    return families.spiece_model(model_file, tokens), families.spiece_parts(model_file, recipe, {})
-
-
-def _unigram_error(message: str, size: int, texts: int) -> InputError:
-    supported, required = SUPPORTED.search(message), REQUIRED.search(message)
-    try:
-        if supported:
-            _check_size(int(supported[1]), size, texts)
-        if required:
-            _check_size(int(required[2]), size, texts)
-    except InputError as error:
-        return error
-    return InputError(f"the corpus ({texts} texts) holds nothing to train on")
+    return spiece_model(model_file, model_file.vocabulary("trained unigram")), spiece_parts(model_file, recipe, {})

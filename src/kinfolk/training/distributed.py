@@ -1,12 +1,9 @@
 """Several processes that train one model: how they agree, and weights that are sharded among them (FSDP).
 
-torchrun starts them and gives each its rank through the environment; torch's process groups carry their messages.
 Process 0 is the main one: it alone touches the folder of the run, and where processes could differ (a clock, the last
 bit of a metric) all follow it. A process that dies closes its connections, which the others notice at once; one that
 only falls silent is noticed by the time-out. While process 0 works alone, which may take long, the others poll
-torchrun's store for its message. Nothing is pickled: messages are numbers, JSON and tensors.
-
-A sharded tensor is torch's DTensor: each process has some of its rows.
+torchrun's store for its message. Messages are numbers, JSON and tensors. A sharded tensor is torch's DTensor.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass
 class World:
     """This process among those that train together; every method must be called by all of them, in the same order."""
 
@@ -49,7 +46,6 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Is this the process that writes and reports?"""
         return self.rank == 0
 
     def all_reduce(self, values: Sequence[float], operation: Any = dist.ReduceOp.SUM) -> list[float]:
@@ -94,24 +90,21 @@ class World:
         return received
 
     def on_main(self, action: Callable[[], T]) -> T | None:
-        """Run something on process 0 while the others wait; its result there, and None on the others.
-
-        An error there is an error everywhere, so that nobody waits for a process that has given up.
-        """
+        """Run something on process 0 while the others wait; its result there, and None on the others. An error there is
+        an error everywhere, so that nobody waits for a process that has given up."""
         if self.size == 1:
             return action()
-        result: T | None = None
-        failure: KinfolkError | None = None
-        if self.is_main:
-            try:
-                result = action()
-            except KinfolkError as error:
-                failure = error
-        message = self.broadcast(None if failure is None else str(failure))
-        if failure is not None:
-            raise failure
-        if message is not None:
-            raise TrainingError(f"process 0 gave up: {message}")
+        if not self.is_main:
+            message = self.broadcast(None)
+            if message is not None:
+                raise TrainingError(f"process 0 gave up: {message}")
+            return None
+        try:
+            result = action()
+        except KinfolkError as error:
+            self.broadcast(str(error))
+            raise
+        self.broadcast(None)
         return result
 
 
@@ -122,12 +115,8 @@ def world() -> World:
     """This process among those that torchrun started, joined to them at the first call; alone without torchrun."""
     global _joined
     several = all(name in os.environ for name in TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
-    if _joined is None and (dist.is_initialized() or several):
-        _joined = _join()
-    return _joined or World()
-
-
-def _join() -> World:
+    if _joined is not None or not (dist.is_initialized() or several):
+        return _joined or World()
     if not dist.is_initialized():
         backend = "gloo"
         if torch.cuda.is_available():
@@ -135,11 +124,20 @@ def _join() -> World:
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
         with contact():
             dist.init_process_group(backend, timeout=SILENCE)
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave)
     with contact():
         group = dist.new_group(backend="gloo", timeout=SILENCE)
     store = distributed_c10d.PrefixStore("kinfolk", distributed_c10d._get_default_store())
-    return World(dist.get_rank(), dist.get_world_size(), group, store)
+    _joined = World(dist.get_rank(), dist.get_world_size(), group, store)
+    return _joined
+
+
+def _leave() -> None:
+    """Ends the threads of the groups while the interpreter still runs: one that asked for it later would abort us. They
+    end with the last reference to their group."""
+    if _joined is not None:
+        _joined.group = _joined.store = None
+    dist.destroy_process_group()
 
 
 @contextmanager
@@ -152,10 +150,8 @@ def contact() -> Iterator[None]:
         if not isinstance(error, dist.DistError) and not any(name in reason for name in ("gloo", "NCCL")):
             raise
         detail = reason.partition("] ")[2] if reason.startswith("[") else reason  # without the line of torch's source
-        raise TrainingError(
-            f"another process of this run is gone or silent ({detail[:120]}); its own message says why; "
-            "the same command resumes from the last checkpoint"
-        ) from None
+        gone = f"another process of this run is gone or silent ({detail[:120]}); its own message says why"
+        raise TrainingError(f"{gone}; the same command resumes from the last checkpoint") from None
 
 
 def shard(loss: nn.Module, device: torch.device, processes: int) -> None:
@@ -165,35 +161,30 @@ def shard(loss: nn.Module, device: torch.device, processes: int) -> None:
 
     mesh = init_device_mesh(device.type, (processes,))
     lists = [module for module in loss.modules() if isinstance(module, nn.ModuleList)]
-    for layers in reversed(lists):  # inner ones first, as fully_shard wants it
-        for layer in layers:
-            fully_shard(layer, mesh=mesh)
-    fully_shard(loss, mesh=mesh)
+    inner_first = [layer for layers in reversed(lists) for layer in layers]  # as fully_shard wants it
+    for module in (*inner_first, loss):
+        fully_shard(module, mesh=mesh)
 
 
 def gather(tensor: Tensor) -> Tensor:
     """The whole of a sharded tensor, on every process; all of them must call it. A whole tensor stays as it is."""
-    sharded: Any = tensor
-    full: Tensor = sharded.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    full: Tensor = getattr(tensor, "full_tensor", lambda: tensor)()
     return full.detach()
 
 
-def shard_like(weight: Tensor, tensor: Tensor) -> Tensor:
+def shard_like(weight: Any, tensor: Tensor) -> Tensor:
     """A copy of a whole tensor on the device of the weight, and sharded as the weight is."""
-    sharded: Any = weight
-    copied = tensor.to(weight.device, copy=True)
+    copied: Tensor = tensor.to(weight.device, copy=True)
     if not hasattr(weight, "full_tensor"):
         return copied
     from torch.distributed.tensor import distribute_tensor
 
     # Every process has the whole tensor, so each takes its own rows and nothing is sent.
-    shards: Tensor = distribute_tensor(copied, sharded.device_mesh, sharded.placements, src_data_rank=None)
-    return shards
+    return distribute_tensor(copied, weight.device_mesh, weight.placements, src_data_rank=None)
 
 
 @torch.no_grad()
 def load_weights(model: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Copy weights, whole or sharded, into a model, whole or sharded."""
     for name, weight in model.named_parameters():
         tensor = tensors[name]
         if hasattr(tensor, "full_tensor") != hasattr(weight, "full_tensor"):

@@ -1,7 +1,7 @@
 """Pictures of a training run: curves of loss, metric and learning rate, and the confusion matrix.
 
-matplotlib is used through its objects (Figure, FigureCanvasAgg): no window, no state shared with the user's own plots.
-Colours are Okabe and Ito's, which the colour-blind tell apart; metrics differ from losses by their markers as well.
+matplotlib is used through its objects: no window, no state shared with the user's own plots. Colours are Okabe and
+Ito's, which the colour-blind tell apart; metrics differ from losses by their markers as well.
 """
 
 from __future__ import annotations
@@ -35,79 +35,65 @@ MAX_LABEL_LENGTH = 24
 
 
 def loss_curve(runs: Mapping[str, Entries], path: Path) -> None:
-    """Loss (each step pale, smoothed strong), the metric that decides with its best step, and the learning rate.
-
-    `runs` gives each run's name its log; a run with nothing logged is left out.
-    """
+    """Loss (each step pale, smoothed strong), the metric that decides with its best step, and the learning rate. `runs`
+    gives each run's name its log; a run with nothing logged is left out."""
     runs = {name: entries for name, entries in runs.items() if entries}
     rated = any("learning_rate" in entry for entries in runs.values() for entry in entries)
     figure = Figure(figsize=CURVE_SIZE, dpi=DOTS_PER_INCH, layout="constrained")
     upper, lower = figure.subplots(2, sharex=True, height_ratios=(6, 1)) if rated else (figure.subplots(), None)
     right = upper.twinx()
+    metric = None
     colours = COLOURS if len(runs) <= len(COLOURS) else colormaps["viridis"](np.linspace(0, 0.9, len(runs)))
     for (name, entries), colour in zip(runs.items(), colours, strict=False):
+        label, best = name, best_entry(entries)
+        if best is not None:
+            # One run: the metric has a colour of its own. Several: the colour tells the run.
+            metric = _draw_metric(right, entries, best, colour if len(runs) > 1 else COLOURS[1])
+            label = f"{name}: best {metric.replace('_', ' ')} {best['metrics'][metric]:.4g} at step {best['step']:,}"
         steps, losses = _column(entries, "loss")
         upper.plot(steps, losses, color=colour, alpha=0.25, linewidth=0.8)
-        upper.plot(steps, moving_average(losses), color=colour, linewidth=2, label=_legend(name, entries))
-        # One run: the metric has a colour of its own. Several: the colour tells the run.
-        _draw_metric(right, entries, colour if len(runs) > 1 else COLOURS[1])
+        upper.plot(steps, moving_average(losses), color=colour, linewidth=2, label=label)
         if lower is not None:
             lower.plot(*_column(entries, "learning_rate"), color=colour, linewidth=1.2)
-    _name_axes(upper, right, lower, runs)
+    _name_axes(upper, right, lower, metric)
+    if len(runs) == 1:
+        upper.yaxis.label.set_color(COLOURS[0])
+        right.yaxis.label.set_color(COLOURS[1])
     if runs:  # below the picture, where no line runs
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=11)
     write_figure(figure, path)
 
 
-def _legend(name: str, entries: Entries) -> str:
-    best = best_entry(entries)
-    if best is None:
-        return name
-    metric, value = next(iter(best["metrics"].items()))
-    return f"{name}: best {_words(metric)} {value:.4g} at step {best['step']:,}"
-
-
-def _draw_metric(axes: Axes, entries: Entries, colour: Any) -> None:
-    best = best_entry(entries)
-    if best is None:
-        return
-    name = next(iter(best["metrics"]))
+def _draw_metric(axes: Axes, entries: Entries, best: Mapping[str, Any], colour: Any) -> str:
+    name = str(next(iter(best["metrics"])))
     points = [(entry["step"], entry["metrics"][name]) for entry in entries if entry.get("metrics")]
     axes.plot(*zip(*points, strict=True), color=colour, linestyle="--", marker="o", markersize=5)
-    star: dict[str, Any] = {"marker": "*", "markersize": 18, "markeredgecolor": "white"}
-    axes.plot([best["step"]], [best["metrics"][name]], color=colour, linestyle="", **star)
+    spot = [best["step"]], [best["metrics"][name]]
+    axes.plot(*spot, color=colour, linestyle="", marker="*", markersize=18, markeredgecolor="white")
+    return name
 
 
-def _name_axes(upper: Axes, right: Axes, lower: Axes | None, runs: Mapping[str, Entries]) -> None:
-    bottom = upper if lower is None else lower
+def _name_axes(upper: Axes, right: Axes, lower: Axes | None, metric: str | None) -> None:
+    bottom = lower or upper
     bottom.set_xlabel("step", fontsize=12)
     bottom.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     bottom.xaxis.set_major_formatter("{x:,.0f}")
     upper.set_ylabel("loss on the training batches (solid)", fontsize=12)
     upper.margins(x=0.01)
-    best = next((entry for entry in map(best_entry, runs.values()) if entry is not None), None)
-    if best is None:
+    right.tick_params(labelsize=11)
+    if metric is None:
         right.set_axis_off()
     else:
-        name = _words(next(iter(best["metrics"])))
-        right.set_ylabel(f"{name} on the dev set (dashed, the best starred)", fontsize=12)
+        right.set_ylabel(f"{metric.replace('_', ' ')} on the dev set (dashed, the best starred)", fontsize=12)
         right.margins(x=0.01, y=0.1)
     if lower is not None:
         lower.set_ylabel("learning rate", fontsize=12)
         lower.margins(x=0.01)
         lower.set_ylim(bottom=0)
         lower.ticklabel_format(axis="y", style="sci", scilimits=(0, 0))
-    right.tick_params(labelsize=11)
-    if len(runs) == 1:
-        upper.yaxis.label.set_color(COLOURS[0])
-        right.yaxis.label.set_color(COLOURS[1])
-    for axes in [upper] if lower is None else [upper, lower]:
+    for axes in {upper, bottom}:
         axes.tick_params(labelsize=11)
         axes.grid(alpha=0.25)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _column(entries: Entries, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -125,8 +111,7 @@ def moving_average(values: np.ndarray) -> np.ndarray:
     near = np.clip(np.minimum(indices, indices[::-1]), reach // 2, reach)
     first, last = np.maximum(indices - near, 0), np.minimum(indices + near + 1, len(values))
     sums = np.concatenate([[0.0], values.cumsum()])
-    smooth: np.ndarray = (sums[last] - sums[first]) / (last - first)
-    return smooth
+    return np.asarray((sums[last] - sums[first]) / (last - first))
 
 
 def confusion_picture(labels: Sequence[str], matrix: Sequence[Sequence[int]], path: Path) -> bool:
@@ -167,13 +152,10 @@ def drawn_labels(labels: Sequence[str], what: str = "label") -> list[str]:
 
 def short_count(count: int) -> str:
     """Four characters at most: 9999, 12k, 3M."""
-    for unit, divisor in (("M", 10**6), ("k", 10**3)):
-        if count >= max(divisor, 10**4):
-            return f"{count // divisor}{unit}"
-    return str(count)
+    unit, divisor = ("M", 10**6) if count >= 10**6 else ("k", 10**3) if count >= 10**4 else ("", 1)
+    return f"{count // divisor}{unit}"
 
 
 def write_figure(figure: Figure, path: Path) -> None:
-    """The picture as a PNG file, wholly or not at all."""
     with atomic_write(path) as stream:
         FigureCanvasAgg(figure).print_png(stream, metadata={"Software": None})  # type: ignore[no-untyped-call]

@@ -7,11 +7,10 @@
     step-N/      an immutable checkpoint: weights, optimizer state, counters, a manifest
     last, best   the names of two of them, each a small file that is renamed into place
     lock         held while a process works here
+    tensorboard/ on demand, the log as TensorBoard reads it
 
-A checkpoint is written to a temporary folder, synced and renamed, and only then does `last` name it. A reader never
-sees half of one; a damaged one is noticed by its hashes, and the one before it is used.
-
-Of several processes only the first touches the folder: the others open it in name only, and leave it alone.
+A checkpoint is written to a temporary folder, synced and renamed, and only then does `last` name it; a damaged one is
+noticed by its hashes, and the one before it is used. Of several processes only the first touches the folder.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ from filelock import BaseFileLock
 from torch import Tensor
 
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
-from kinfolk.checkpoints.weights import SafetensorsFile, tensor_bytes, write_tensors
-from kinfolk.errors import FolderError, InputError, KinfolkError, shorten_list
+from kinfolk.checkpoints.weights import open_safetensors, write_tensors
+from kinfolk.errors import FolderError, InputError, KinfolkError, missing_extra, shorten_list
 from kinfolk.files import atomic_folder, lock_file, read_object, read_text, write_bytes, write_json, writing
 from kinfolk.training.distributed import world
 
@@ -38,6 +38,19 @@ FORMAT = 2  # of the folder; an unfinished run of another format is refused
 KEPT = 2  # newest checkpoints, besides the best
 Entries = Sequence[Mapping[str, Any]]  # of log.jsonl
 DIGESTS = {"data": "other examples", "start": "other weights to start from", "tokenizer": "another tokenizer"}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback gets after each step."""
+
+    step: int
+    total: int
+    loss: float
+    epoch: int
+    metrics: Mapping[str, float] | None = None
+    learning_rate: float = 0.0  # the highest of all layers
+    losses: Mapping[str, float] | None = None  # each by its name, where there are several
 
 
 @dataclass(frozen=True)
@@ -50,16 +63,20 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """How many bytes its tensors take."""
-        return sum(tensor_bytes(tensor) for tensors in self.tensors.values() for tensor in tensors.values())
+        return sum(tensor.nbytes for tensors in self.tensors.values() for tensor in tensors.values())
+
+    def write(self, folder: Path) -> None:
+        for group, tensors in self.tensors.items():
+            write_tensors(folder / f"{group}.safetensors", tensors)
+        write_json(folder / "state.json", {"step": self.step, **self.counters})
+        write_manifest(folder)
 
 
 class Run:
     """A run folder, locked by this process while the object is open."""
 
     def __init__(self, folder: Path, lock: BaseFileLock | None = None):
-        self.folder = folder
-        self._lock = lock
+        self.folder, self._lock = folder, lock
 
     @classmethod
     def open(cls, folder: Path, description: Mapping[str, Any]) -> Run:
@@ -79,26 +96,21 @@ class Run:
         try:
             for left in folder.glob(".step-*.part"):  # of a process that was killed while it wrote
                 shutil.rmtree(left, ignore_errors=True)
-            run._agree(description)
+            path = folder / "run.json"
+            if not path.exists():
+                write_json(path, {"format": FORMAT, **description})
+            stored = read_object(path)
+            if stored.pop("format", None) != FORMAT:
+                raise FolderError(f"{path}: the run was begun by another version of kinfolk; choose a new folder")
+            changes = _changes(stored, description)
+            if changes:
+                raise FolderError(f"{folder}: the run there differs: {shorten_list(changes, 3)}; choose a new folder")
         except BaseException:
             run.close()
             raise
         return run
 
-    def _agree(self, description: Mapping[str, Any]) -> None:
-        path = self.folder / "run.json"
-        if not path.exists():
-            write_json(path, {"format": FORMAT, **description})
-            return
-        stored = read_object(path)
-        if stored.pop("format", None) != FORMAT:
-            raise FolderError(f"{path}: the run was begun by another version of kinfolk; choose a new folder")
-        changes = _changes(stored, description)
-        if changes:
-            raise FolderError(f"{self.folder}: the run there differs: {shorten_list(changes, 3)}; choose a new folder")
-
     def close(self) -> None:
-        """Let go of the folder."""
         if self._lock is not None:
             self._lock.release()
 
@@ -115,18 +127,15 @@ class Run:
     def save(self, snapshot: Snapshot, best: bool = False) -> None:
         """Write a checkpoint, then point to it, then clear old ones away."""
         name = f"step-{snapshot.step}"
-        path = self.folder / name
-        if not path.exists():
-            with atomic_folder(path, snapshot.size) as temporary:
-                _write(temporary, snapshot)
+        if not (self.folder / name).exists():
+            with atomic_folder(self.folder / name, snapshot.size) as temporary:
+                snapshot.write(temporary)
         if best:
             write_bytes(self.folder / "best", name.encode())
         write_bytes(self.folder / "last", name.encode())
-        steps = self.steps()
-        kept = {f"step-{step}" for step in steps[-KEPT:]} | {self._pointed("best"), name}
-        for step in steps:
-            if f"step-{step}" not in kept:
-                _remove(self.folder / f"step-{step}")
+        for step in self.steps()[:-KEPT]:
+            if f"step-{step}" not in (name, self._marked_best()):
+                self._remove(step)
 
     def seconds_to_save(self, snapshot: Snapshot) -> float:
         """How long a checkpoint takes; what is written for that is thrown away."""
@@ -134,25 +143,24 @@ class Run:
         try:
             with writing(path, snapshot.size):
                 path.mkdir()
-                _write(path, snapshot)
+                snapshot.write(path)
             return time.perf_counter() - start
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
     def steps(self) -> list[int]:
-        """Steps that have a checkpoint."""
-        names = [path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir()]
+        names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir())
         return sorted(int(name) for name in names if name.isdigit())
 
-    def _pointed(self, pointer: str) -> str | None:
-        path = self.folder / pointer
+    def _marked_best(self) -> str | None:
+        path = self.folder / "best"
         return read_text(path).strip() if path.exists() else None
 
     def rewind(self, step: int, best: int | None) -> None:
         """Forget what came after `step`, which will be computed again: checkpoints, log; and name the best again."""
         for later in self.steps():
             if later > step:
-                _remove(self.folder / f"step-{later}")
+                self._remove(later)
         if best is not None and best in self.steps():
             write_bytes(self.folder / "best", f"step-{best}".encode())
         kept = [entry for entry in self.entries() if entry["step"] <= step]
@@ -164,57 +172,54 @@ class Run:
 
     def best(self) -> tuple[Snapshot | None, list[str]]:
         """The best checkpoint, if one was marked, else the best whole one beside it; and notes on damaged ones."""
-        marked = self._pointed("best")
+        marked = self._marked_best()
         if marked is None:
             return None, []
-        others = [f"step-{step}" for step in self.steps() if f"step-{step}" != marked]
-        scores = {name: score for name in others if (score := self._selection_score(name)) is not None}
+        scores: dict[str, float] = {}  # of those that were evaluated and can be read
+        for name in (f"step-{step}" for step in self.steps()):
+            with contextlib.suppress(KinfolkError):
+                score = read_object(self.folder / name / "state.json").get("selection_score")
+                scores |= {name: score} if isinstance(score, float) and name != marked else {}
         names = [marked, *sorted(scores, key=scores.__getitem__, reverse=True)]
         return self._first_whole(names, "no other that was evaluated is left; choose a new folder")
 
     def _first_whole(self, names: Sequence[str], otherwise: str) -> tuple[Snapshot | None, list[str]]:
-        """The first of some checkpoints that is whole; those before it are damaged."""
         damaged: list[str] = []
-        for index, name in enumerate(names):
+        for name, following in zip_longest(names, names[1:]):
             try:
                 return self.read(name), damaged
             except KinfolkError as error:
-                following = names[index + 1 :]
-                damaged.append(f"{error}; {f'using {following[0]}' if following else otherwise}")
+                damaged.append(f"{error}; {f'using {following}' if following else otherwise}")
         return None, damaged
-
-    def _selection_score(self, name: str) -> float | None:
-        """Of a checkpoint, where it was evaluated and that can still be read."""
-        with contextlib.suppress(KinfolkError):
-            score = read_object(self.folder / name / "state.json").get("selection_score")
-            return score if isinstance(score, float) else None
-        return None
 
     def drop_checkpoints(self) -> None:
         """For a run whose model is saved: they take several times its space, and nothing goes on from them."""
         for pointer in ("best", "last"):
             (self.folder / pointer).unlink(missing_ok=True)
         for step in self.steps():
-            _remove(self.folder / f"step-{step}")
+            self._remove(step)
+
+    def _remove(self, step: int) -> None:
+        """Its name goes first: whoever is killed meanwhile leaves nothing that looks like a checkpoint."""
+        doomed = self.folder / f".step-{step}.part"
+        (self.folder / f"step-{step}").rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
 
     def read(self, name: str) -> Snapshot:
-        """A checkpoint by its folder's name, checked against its manifest."""
         path = self.folder / name
         if not check_manifest(path):
             raise FolderError(f"{path}: no manifest, so it was not written to the end")
         counters = read_object(path / "state.json")
-        groups = {file.stem: SafetensorsFile(file) for file in sorted(path.glob("*.safetensors"))}
-        tensors = {
-            group: {tensor: source.read(tensor).clone() for tensor in source.names()}
-            for group, source in groups.items()
-        }
+        tensors = {}
+        for file in sorted(path.glob("*.safetensors")):
+            source = open_safetensors(file)
+            tensors[file.stem] = {name: source.read(name).clone() for name in source.names()}
         return Snapshot(int(counters.pop("step")), tensors, counters)
 
     def log(self, entry: Mapping[str, Any]) -> None:
-        """Append a line to log.jsonl."""
-        path, line = self.folder / "log.jsonl", json.dumps(entry) + "\n"
-        with writing(path, len(line)), path.open("a", encoding="utf-8") as stream:
-            stream.write(line)
+        path = self.folder / "log.jsonl"
+        with writing(path), path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry) + "\n")
 
     def entries(self) -> list[dict[str, Any]]:
         """The lines of log.jsonl; a last line that a crash cut short is left out."""
@@ -231,26 +236,42 @@ def best_entry(entries: Entries) -> Mapping[str, Any] | None:
     return max(evaluated, key=lambda entry: float(entry["selection_score"]), default=None)
 
 
-def _write(folder: Path, snapshot: Snapshot) -> None:
-    for group, tensors in snapshot.tensors.items():
-        write_tensors(folder / f"{group}.safetensors", dict(tensors))
-    write_json(folder / "state.json", {"step": snapshot.step, **snapshot.counters})
-    write_manifest(folder)
+@contextlib.contextmanager
+def tensorboard_log(folder: Path, several: bool = False) -> Iterator[Callable[[int, Progress], None]]:
+    """What to call after each step, to have TensorBoard's files; with `several` seeds, each has a folder of its own. A
+    resumed run writes a second file, from where it goes on; TensorBoard drops what the first one says of later
+    steps."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise missing_extra("TensorBoard's files need tensorboard", error, "tensorboard") from None
+    writers: dict[int, SummaryWriter] = {}
 
+    def step(seed: int, progress: Progress) -> None:
+        scalars = {"loss": progress.loss, "learning_rate": progress.learning_rate}
+        scalars |= {f"loss/{name}": value for name, value in (progress.losses or {}).items()}
+        scalars |= {f"dev/{name}": value for name, value in (progress.metrics or {}).items()}
+        with writing(folder):
+            if seed not in writers:
+                own = folder / f"seed-{seed}" if several else folder
+                writers[seed] = SummaryWriter(str(own), purge_step=progress.step)
+            for name, value in scalars.items():
+                writers[seed].add_scalar(name, value, progress.step)
 
-def _remove(checkpoint: Path) -> None:
-    """Its name goes first: whoever is killed meanwhile leaves nothing that looks like a checkpoint."""
-    doomed = checkpoint.with_name(f".{checkpoint.name}.part")
-    checkpoint.rename(doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    try:
+        yield step
+    finally:
+        for writer in writers.values():
+            with writing(folder):
+                writer.close()
 
 
 def _changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What differs between two descriptions, each as a line: the innermost settings by their dotted names."""
-    sides = (json.loads(json.dumps(side)) for side in (stored, wanted))  # a tuple is a list there
-    first, second = (dict(_leaves(side)) for side in sides)
-    names = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
-    return [DIGESTS.get(name, f"{name} was {_short(first.get(name))}, is {_short(second.get(name))}") for name in names]
+    first, second = (dict(_leaves(json.loads(json.dumps(side)))) for side in (stored, wanted))  # tuples become lists
+    changed = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
+    shown = [[f"{json.dumps(side.get(name)):.38}" for side in (first, second)] for name in changed]
+    return [DIGESTS.get(name, f"{name} was {was}, is {now}") for name, (was, now) in zip(changed, shown, strict=True)]
 
 
 def _leaves(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -259,8 +280,3 @@ def _leaves(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
             yield from _leaves(inner, f"{before}{name}.")
         else:
             yield before + name, inner
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 40 else text[:37] + "…"

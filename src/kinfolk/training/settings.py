@@ -2,6 +2,15 @@
 
 The command line's options and the estimators' parameters are made of these fields (`settings_fields`), so this file
 loads without torch.
+
+The learning rate of a step, as a factor of its peak:
+
+constant             1 after the warm-up
+linear               falls to 0 in a straight line                      (BERT)
+cosine               falls to 0 along half a cosine
+inverse_sqrt         sqrt(warmup / step)                                (Transformer)
+one_cycle            rises for 30 % of the run, falls along a cosine    (Smith 2018)
+slanted_triangular   rises for 10 %, falls to 1/32                      (ULMFiT)
 """
 
 from __future__ import annotations
@@ -14,22 +23,20 @@ from dataclasses import Field, dataclass, field
 from typing import Any
 
 from kinfolk.errors import InputError, check_choice, check_int, check_number, did_you_mean
-from kinfolk.training.schedule import SCHEDULES
 
-LARGEST = sys.float_info.max
 LARGEST_SEED = 2**62  # further runs take the seeds after it, and torch's generator takes 64 bits
 PRECISIONS = ("fp32", "bf16")
+RISING_SHARES = {"one_cycle": 0.3, "slanted_triangular": 0.1}  # of the run
+SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", *RISING_SHARES)
+ONE_CYCLE_START, SLANTED_RATIO = 25.0, 32.0
 
 
 def setting(default: Any, help: str, choices: Sequence[str] | None = None) -> Any:
-    """A field with its help text and, where it names one of a few things, their names."""
     return field(default=default, metadata={"help": help} | ({"choices": tuple(choices)} if choices else {}))
 
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW and what stays frozen."""
-
     learning_rate: float = setting(5e-5, "Peak learning rate.")
     layer_decay: float = setting(1.0, "Layer-wise learning-rate decay: each layer's rate over that of the one above.")
     weight_decay: float = setting(0.01, "AdamW's weight decay; not applied to biases and LayerNorm.")
@@ -38,21 +45,19 @@ class OptimizerSettings:
     freeze: int = setting(0, "1 freezes the embeddings, n the first n - 1 layers as well.")
 
     def __post_init__(self) -> None:
-        check_number("learning_rate", self.learning_rate, 0, LARGEST, "above 0")
+        for name in ("learning_rate", "epsilon"):
+            check_number(name, getattr(self, name), 0, sys.float_info.max, "above 0")
         check_number("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
-        check_number("weight_decay", self.weight_decay, 0, LARGEST, "0 or more", inclusive=True)
-        check_number("epsilon", self.epsilon, 0, LARGEST, "above 0")
+        check_number("weight_decay", self.weight_decay, 0, sys.float_info.max, "0 or more", inclusive=True)
+        check_int("freeze", self.freeze, 0)
         if len(self.betas) != 2:
             raise InputError(f"betas={str(self.betas)[:60]} must be two numbers")
         for beta in self.betas:
             check_number("betas", beta, 0, math.nextafter(1, 0), "from 0 up to 1", inclusive=True)
-        check_int("freeze", self.freeze, 0)
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How long, how fast, how often."""
-
     seed: int = setting(0, "Random seed: order of the data, dropout, newly initialized weights.")
     epochs: float = setting(3.0, "Passes over the training data.")
     minutes: float | None = setting(None, "Instead of epochs: as many steps as fit, evaluations included.")
@@ -82,8 +87,9 @@ class TrainSettings:
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name))
         for name in ("epochs", "minutes", "max_grad_norm"):
-            if not (name == "max_grad_norm" and self.max_grad_norm == 0) and getattr(self, name) is not None:
-                check_number(name, getattr(self, name), 0, 1e6, "above 0 and at most a million")
+            if getattr(self, name) is not None:
+                zero = name == "max_grad_norm"
+                check_number(name, getattr(self, name), 0, 1e6, "above 0 and at most a million", inclusive=zero)
         for name in ("warmup", "weight_averaging", "gradual_unfreezing"):
             check_number(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", inclusive=True)
         if self.steps is not None and self.minutes is not None:
@@ -97,16 +103,13 @@ class TrainSettings:
         >>> TrainSettings().but(epochs=5, learning_rate=1e-4).optimizer.learning_rate
         0.0001
         """
-        of_run, of_optimizer = (
-            {item.name for item in dataclasses.fields(kind)} for kind in (TrainSettings, OptimizerSettings)
-        )
+        of_run, of_optimizer = (set(kind.__dataclass_fields__) for kind in (TrainSettings, OptimizerSettings))
         for name in named:
             if name not in of_run | of_optimizer:
                 raise InputError(f'training has no setting "{name}"{did_you_mean(name, sorted(of_run | of_optimizer))}')
-        changes = {name: value for name, value in named.items() if name in of_run}
-        optimizer = {name: value for name, value in named.items() if name in of_optimizer}
-        if optimizer:
-            changes["optimizer"] = dataclasses.replace(changes.get("optimizer", self.optimizer), **optimizer)
+        changes = {name: named[name] for name in named if name in of_run}
+        optimizer = {name: named[name] for name in named if name in of_optimizer}
+        changes["optimizer"] = dataclasses.replace(changes.get("optimizer", self.optimizer), **optimizer)
         return dataclasses.replace(self, **changes)
 
     def changed(self) -> list[str]:
@@ -120,16 +123,13 @@ class TrainSettings:
 
     def described(self) -> dict[str, Any]:
         """All that the weights depend on. FSDP is not part of it: a run may be resumed with or without."""
-        values = dataclasses.asdict(self)
-        del values["fsdp"]
-        return values
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "fsdp"}
 
 
 def settings_fields() -> list[Field[Any]]:
     """The settings of a run and of its optimizer: name, type, default, and `metadata` with help and choices."""
-    return [item for item in dataclasses.fields(TrainSettings) if item.name != "optimizer"] + list(
-        dataclasses.fields(OptimizerSettings)
-    )
+    both = (*dataclasses.fields(TrainSettings), *dataclasses.fields(OptimizerSettings))
+    return [item for item in both if item.name != "optimizer"]
 
 
 def refuse_two_lengths(named: Mapping[str, Any]) -> None:
@@ -137,3 +137,30 @@ def refuse_two_lengths(named: Mapping[str, Any]) -> None:
     lengths = [name for name in ("epochs", "minutes", "steps") if named.get(name) is not None]
     if len(lengths) > 1:
         raise InputError(f"{' and '.join(lengths)} each say how long to train; give one of them")
+
+
+def rate_factor(schedule: str, step: int, total: int, warmup: int) -> float:
+    """The factor for one step, from 0 to total - 1.
+
+    >>> [round(rate_factor("linear", step, total=6, warmup=2), 2) for step in range(6)]
+    [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    if schedule in RISING_SHARES:
+        warmup = max(1, round(RISING_SHARES[schedule] * total))
+    rising, after, rest = step < warmup, step - warmup, max(total - warmup, 1)
+    if schedule == "one_cycle":
+        if rising:
+            return 1 / ONE_CYCLE_START + (1 - 1 / ONE_CYCLE_START) * 0.5 * (1.0 - _cosine(step + 1, warmup))
+        return 0.5 * (1.0 + _cosine(after + 1, rest))
+    if schedule == "slanted_triangular":
+        height = (step + 1) / warmup if rising else 1 - (after + 1) / rest
+        return (1 + height * (SLANTED_RATIO - 1)) / SLANTED_RATIO
+    if rising:
+        return (step + 1) / warmup
+    if schedule == "inverse_sqrt":
+        return math.sqrt(max(warmup, 1) / (max(warmup, 1) + after))
+    return {"constant": 1.0, "linear": 1.0 - after / rest, "cosine": 0.5 * (1.0 + _cosine(after, rest))}[schedule]
+
+
+def _cosine(step: int, steps: int) -> float:
+    return math.cos(math.pi * step / steps)

@@ -11,48 +11,42 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
-from typing import Any, cast
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kinfolk.errors import InputError
-from kinfolk.nn.fast.precision import check_precision, products_in
-from kinfolk.objectives.objective import Batch, Sample, Scheduled, Stateful, TrainingObjective, Weighted
+from kinfolk.models.family import Model
+from kinfolk.nn.fast.linear import check_precision, products_in
+from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.training.distributed import World, contact, gather, load_weights, shard, shard_like
-from kinfolk.training.optimizer import Trainable, build_optimizer, optimizer_tensors, restore_optimizer, set_trainable
-from kinfolk.training.settings import OptimizerSettings
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
 
 
 @dataclass(frozen=True)
 class Losses:
-    """The mean losses of a step by name, and their weighted sum."""
-
     total: float
     parts: Mapping[str, float]
 
 
 class Loss(nn.Module):
-    """A model under its objective."""
-
-    def __init__(self, model: Trainable, objective: TrainingObjective):
+    def __init__(self, model: Model, objective: Objective):
         super().__init__()
-        self.model, self.objective = cast(nn.Module, model), objective
+        self.model, self.objective = model, objective
 
     def forward(self, batch: Batch, state: Any) -> tuple[dict[str, Tensor], Any]:
-        """The sums of the losses, and what an objective carries to the next batch."""
-        if isinstance(self.objective, Stateful):
-            return self.objective.carry(self.model, batch, state)
-        return self.objective.losses(self.model, batch), None
+        return self.objective.carry(self.model, batch, state)
 
 
 def validate_hardware(precision: str, fsdp: bool, device: torch.device, world: World) -> None:
@@ -63,51 +57,36 @@ def validate_hardware(precision: str, fsdp: bool, device: torch.device, world: W
 
 
 class TrainStep:
-    """The weights of `model`, their optimizer and their running average; `model` itself is always whole.
+    """The weights of `model`, their optimizer and their running average; `model` itself is always whole. With `fsdp` a
+    copy of the model is trained, sharded among the processes."""
 
-    With `fsdp` a copy of the model is trained, sharded among the processes.
-    """
-
-    def __init__(
-        self,
-        model: Trainable,
-        objective: TrainingObjective,
-        settings: OptimizerSettings,
-        max_grad_norm: float | None,
-        world: World,
-        fsdp: bool = False,
-        precision: str = "fp32",
-    ):
-        validate_hardware(precision, fsdp, model.device, world)
-        if isinstance(objective, Stateful) and world.size > 1:
+    def __init__(self, model: Model, objective: Objective, settings: TrainSettings, world: World):
+        validate_hardware(settings.precision, settings.fsdp, model.device, world)
+        if objective.stateful and world.size > 1:
             raise InputError("this objective carries its state from batch to batch; train it in one process")
-        self.whole, self.objective, self.settings = model, objective, settings
-        self.max_grad_norm, self.world = max_grad_norm, world
-        self.sharded, self.precision = fsdp, precision
-        self.model = copy.deepcopy(model) if fsdp else model
+        self.whole, self.model = model, copy.deepcopy(model) if settings.fsdp else model
+        self.objective, self.settings, self.world, self.sharded = objective, settings, world, settings.fsdp
         self._loss: Any = Loss(self.model, objective)
-        if fsdp:
+        if self.sharded:
             shard(self._loss, model.device, world.size)
-        self.optimizer = build_optimizer(self.model, settings)
+        self.optimizer = build_optimizer(self.model, settings.optimizer)
         # Can the optimizer itself scale gradients, and as exactly? It takes the factor in float32.
         single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
-        self._optimizer_clips = single and bool(self.optimizer.defaults["fused"]) and not fsdp
+        self._optimizer_clips = single and bool(self.optimizer.defaults["fused"]) and not self.sharded
         self.averaged: dict[str, Tensor] = {}
         self._engine: nn.Module = self._loss
         self._unfrozen: int | None = None
         self._carried: tuple[Tensor, ...] | None = None  # from batch to batch, where the objective asks for it
 
     def schedule(self, step: int, total: int) -> None:
-        """Set the step of an objective that changes over a run."""
-        if isinstance(self.objective, Scheduled):
-            self._loss.objective = self.objective.at(step, total)
+        self._loss.objective = self.objective.at(step, total)
 
     def unfreeze(self, depth: int) -> None:
         """Train everything from `depth` on. DDP knows only what was trainable when it was made, so it is made anew."""
         if depth == self._unfrozen:
             return
         self._unfrozen = depth
-        set_trainable(self.model, self.settings, depth)
+        set_trainable(self.model, self.settings.optimizer, depth)
         if self.world.size > 1 and not self.sharded:
             with contact():
                 # Some heads leave a part of the model out, and which part may depend on the batch. Where all parts are
@@ -118,18 +97,19 @@ class TrainStep:
                 )
 
     def step(self, batches: Sequence[Sequence[Sample]], factor: float) -> Losses | None:
-        """One update from the batches as if they were one; their mean losses, over all of them and all processes.
-
-        None when the loss or its gradient is not finite: nothing was applied then.
-        """
+        """One update from the batches as if they were one; their mean losses, over all of them and all processes. None
+        when the loss or its gradient is not finite: nothing was applied then."""
         if not self.model.training:
             self.model.train()
         shares = [self._share(samples) for samples in batches]
-        counts = self._counts(shares)
+        # What each loss is divided by: its targets in all batches and processes. Without any, its sum is zero.
+        names = list(shares[0][0].counts)
+        here = [sum(batch.counts[name] for batch, counted in shares if counted) for name in names]
+        counts = {name: count or 1.0 for name, count in zip(names, self.world.all_reduce(here), strict=True)}
         sums, carried = dict.fromkeys(counts, 0.0), self._carried
         for index, (batch, counted) in enumerate(shares):
             with contact(), self._synchronizing(index == len(shares) - 1):
-                with products_in(self.precision):
+                with products_in(self.settings.precision):
                     losses, carried = self._engine(batch, carried)
                 means = {name: losses[name] / (count / self.world.size) for name, count in counts.items()}
                 loss = self._total(means)
@@ -149,22 +129,13 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         return Losses(total, parts) if finite else None
 
-    def _counts(self, shares: Sequence[tuple[Batch, bool]]) -> dict[str, float]:
-        """What each loss is divided by: its targets in all batches and processes. Without any, its sum is zero."""
-        names = list(shares[0][0].counts)
-        here = [sum(batch.counts[name] for batch, counted in shares if counted) for name in names]
-        return {name: count or 1.0 for name, count in zip(names, self.world.all_reduce(here), strict=True)}
-
     def _total(self, means: Mapping[str, Any]) -> Any:
-        """The weighted sum of the losses."""
-        weights = self.objective.weights if isinstance(self.objective, Weighted) else {}
+        weights = self.objective.weights
         return reduce(add, (mean * weights[name] if name in weights else mean for name, mean in means.items()))
 
     def _share(self, batch: Sequence[Sample]) -> tuple[Batch, bool]:
         """What this process takes of a batch, and whether it counts: a process that gets nothing must still take part.
-
-        Neighbours in a batch are alike in length, so every n-th sample makes equal shares.
-        """
+        Neighbours in a batch are alike in length, so every n-th sample makes equal shares."""
         share = batch[self.world.rank :: self.world.size]
         return self.objective.prepare(share or batch[:1], self.model.device), bool(share)
 
@@ -177,30 +148,26 @@ class TrainStep:
         return nullcontext()
 
     def _clip(self) -> bool:
-        """Clip the gradient to its largest norm; False when it is not finite."""
         weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
-        norm = self._norm([weight.grad for weight in weights if weight.grad is not None])
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
+        if self.sharded or self.model.device.type != "cpu":
+            norm = gather(get_total_norm(gradients))
+        else:  # on a CPU the product of a gradient with itself is there in half the time of torch's norm
+            flat = (gradient.flatten() for gradient in gradients)
+            norm = torch.stack([torch.dot(each, each) for each in flat]).sum().sqrt()
         length = float(norm)
-        excess = (length + EPSILON) / self.max_grad_norm if self.max_grad_norm else 1.0
+        limit = self.settings.max_grad_norm
+        excess = (length + EPSILON) / limit if limit else 1.0
         if self._optimizer_clips:
             # The fused optimizer divides gradients by this while it reads them, which spares a pass over them.
             scale = torch.tensor(excess, device=self.model.device) if excess > 1 else None
             self.optimizer.grad_scale = scale  # type: ignore[attr-defined]
-        elif self.max_grad_norm and excess > 1:
-            clip_grads_with_norm_(weights, self.max_grad_norm, norm)
+        elif limit and excess > 1:
+            clip_grads_with_norm_(weights, limit, norm)
         return math.isfinite(length)
-
-    def _norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The length of all gradients together."""
-        if self.sharded or self.model.device.type != "cpu":
-            return gather(get_total_norm(gradients))
-        # On a CPU the product of a gradient with itself is there in half the time of torch's norm.
-        flat = (gradient.flatten() for gradient in gradients)
-        return torch.stack([torch.dot(each, each) for each in flat]).sum().sqrt()
 
     @property
     def learning_rate(self) -> float:
-        """The highest learning rate of the last step."""
         return max(float(group["lr"]) for group in self.optimizer.param_groups)
 
     @torch.no_grad()
@@ -238,29 +205,109 @@ class TrainStep:
         groups = {group: tensors for group, tensors in groups.items() if tensors}
         if not self.sharded:
             return groups
-        kept: dict[str, dict[str, Tensor]] = {group: {} for group in groups}
+        keeps = self.world.is_main
+        whole: dict[str, dict[str, Tensor]] = {group: {} for group in groups}
         for group, tensors in groups.items():
             for name, tensor in tensors.items():
                 gathered = gather(tensor)  # all must take part, also those that do not keep it
-                if self.world.is_main:
-                    kept[group][name] = gathered.cpu()
-        return dict(kept)
+                whole[group] |= {name: gathered.cpu()} if keeps else {}
+        return dict(whole)
 
     def restore(self, groups: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Put back what `state` gave."""
         load_weights(self.model, groups["weights"])
-        weights = dict(self.model.named_parameters())
-        state = {key: self._on_device(weights, key, value) for key, value in groups["optimizer"].items()}
-        restore_optimizer(self.model, self.optimizer, state)
+        weights, fused = dict(self.model.named_parameters()), self.optimizer.defaults["fused"]
+        self.optimizer.state.clear()
+        for key, value in groups["optimizer"].items():
+            name, part = key.rsplit("|", 1)
+            if part == "step":  # is never sharded, and only the fused optimizer keeps it beside the weight
+                restored = value.to(weights[name].device if fused else value.device, copy=True)
+            else:
+                restored = shard_like(weights[name], value)
+            self.optimizer.state[weights[name]][part] = restored
         averaged = groups.get("averaged", {})
         self.averaged = {name: shard_like(weights[name], tensor) for name, tensor in averaged.items()}
         carried = groups.get("carried", {})
         self._carried = tuple(carried[str(index)].to(self.model.device) for index in range(len(carried))) or None
 
-    def _on_device(self, weights: Mapping[str, Tensor], key: str, value: Tensor) -> Tensor:
-        name, part = key.rsplit("|", 1)
-        if part != "step":
-            return shard_like(weights[name], value)
-        # The number of steps is never sharded, and only the fused optimizer keeps it beside the weight.
-        fused = self.optimizer.defaults["fused"]
-        return value.to(weights[name].device if fused else value.device, copy=True)
+
+def set_trainable(model: Model, settings: OptimizerSettings, unfrozen: int) -> None:
+    """Let everything from depth `unfrozen` on learn, and nothing below it or below what is frozen for good."""
+    layer_ids = model.layer_ids()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(layer_ids[name] >= max(settings.freeze, unfrozen))
+
+
+def build_optimizer(model: Model, settings: OptimizerSettings) -> torch.optim.AdamW:
+    """AdamW over all parameters that ever learn; biases and norms do not decay. Groups carry their own peak rate. It is
+    learning_rate * layer_decay ** (top - depth); depth is 0 for the embeddings, i for layer i (from 1), and top, one
+    more than the layers, for the heads."""
+    groups: dict[tuple[float, float], dict[str, Any]] = {}
+    set_trainable(model, settings, unfrozen=0)
+    layer_ids = model.layer_ids()
+    top = max(layer_ids.values())
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            rate = settings.learning_rate * settings.layer_decay ** (top - layer_ids[name])
+            decay = settings.weight_decay if weight.ndim > 1 else 0.0
+            group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "peak": rate, "weight_decay": decay})
+            group["params"].append(weight)
+    if not groups:
+        raise InputError(f"freeze={settings.freeze} leaves nothing to learn")
+    fused = all(weight.dtype in (torch.float32, torch.float64) for weight in model.parameters())
+    return torch.optim.AdamW(list(groups.values()), betas=settings.betas, eps=settings.epsilon, fused=fused)
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
+    """The optimizer's state by parameter name: `<name>|exp_avg` and its kin."""
+    names = {weight: name for name, weight in model.named_parameters()}
+    return {
+        f"{names[weight]}|{part}": value  # type: ignore[index]
+        for weight, state in optimizer.state.items()
+        for part, value in state.items()
+    }
+
+
+class SparseEmbedding(nn.Module):
+    """Row i of a table for id i, of which some rows learn: ids (tokens,) -> (tokens, width)."""
+
+    def __init__(self, whole: nn.Embedding, rows: Tensor):
+        super().__init__()
+        self.__dict__["whole"] = whole  # aside: no weight of this module
+        self.rows = rows
+        self.weight = nn.Parameter(whole.weight.detach()[rows])
+        self.indices = torch.full((whole.num_embeddings,), -1, device=rows.device)
+        self.indices[rows] = torch.arange(len(rows), device=rows.device)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        indices = self.indices[ids]
+        if self.training:  # on texts whose rows are all here
+            return F.embedding(indices, self.weight)
+        trained = F.embedding(indices.clamp(min=0), self.weight)
+        frozen = F.embedding(ids, self.__dict__["whole"].weight.detach())
+        return torch.where((indices < 0).unsqueeze(1), frozen, trained)
+
+    @torch.no_grad()
+    def restored(self) -> nn.Embedding:
+        whole: nn.Embedding = self.__dict__["whole"]
+        whole.weight[self.rows] = self.weight
+        return whole
+
+
+def train_only_rows(model: Model, ids: Iterable[Iterable[int]]) -> None:
+    """Let only those rows of the table of tokens learn that `ids` name, unless scores are read from it too. The others
+    could only decay: a word that no example holds keeps the vector it was pre-trained with."""
+    name = model.embedding_only_read()
+    if name is None:
+        return
+    table = model.get_submodule(name)
+    assert isinstance(table, nn.Embedding)
+    rows = sorted({token for text in ids for token in text})
+    if len(rows) < table.num_embeddings:
+        sparse = SparseEmbedding(table, torch.tensor(rows, device=table.weight.device))
+        model.set_submodule(name, sparse.train(table.training))
+
+
+def restore_tables(model: nn.Module) -> None:
+    for name, module in list(model.named_modules()):
+        if isinstance(module, SparseEmbedding):
+            model.set_submodule(name, module.restored())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kinfolk.nn.fast.dropout import Dropout, dropout
+from kinfolk.nn.fast.linear import Dropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9])

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from kinfolk.nn.attention import attention_scores
-from kinfolk.nn.fast.dropout import dropout
 from kinfolk.nn.fast.kernels import Bias, attend
+from kinfolk.nn.fast.linear import dropout
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Group, Prefix, Scope, Window
 

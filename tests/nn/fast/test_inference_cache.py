@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from kinfolk.nn.attention import Attention
 from kinfolk.nn.blocks import Block, FeedForward, SharedStack, Stack, build_block
+from kinfolk.nn.embeddings import BucketedBias
 from kinfolk.nn.fast.linear import Linear, Norm, packing_pays
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import Full
 
 needs_packing = pytest.mark.skipif(not packing_pays(), reason="this processor does not pack weights")

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from kinfolk.nn.attention import record_attention
+from kinfolk.nn.embeddings import BucketedBias
 from kinfolk.nn.fast.kernels import attend
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.positions import BucketedBias
 from kinfolk.nn.scopes import Causal, Full, Group, Prefix, Scope, Window
 from kinfolk.nn.trace import Trace
 

@@ -1,27 +1,33 @@
-"""torch's own layers, made quick for inference on a CPU: linear, linear with activation, embedding, layer norm.
+"""torch's own layers, made quick on a CPU: linear, linear with activation, embedding, layer norm, dropout; precision.
 
     x W' + b, or activation(x W' + b)        (tokens, inputs) -> (tokens, outputs)
+    x * m / (1 - p)                          m = 1 with probability 1 - p, else 0; in training
 
-torch keeps a weight row by row, and every product has to gather what a register wants. oneDNN can put it into blocks
-once. Six layers of MiniLM, two threads, before and after: 24 tokens 8.3 and 3.8 ms, 2,048 tokens 234 and 199 ms (Zen 4
-with AVX-512); with AVX2 alone 6.3 and 4.5, 234 and 219 ms. The price is a second copy of the weight in memory, which is
-made at the first product of a layer that does not learn, and anew when the weight has changed.
+oneDNN can put a weight into blocks once. Six layers of MiniLM, two threads, before and after: 24 tokens 8.3 and 3.8 ms,
+2,048 tokens 234 and 199 ms (Zen 4 with AVX-512); with AVX2 alone 6.3 and 4.5, 234 and 219 ms. The price is a second
+copy, made at the first product of a layer that does not learn, and anew when the weight has changed.
 
-A model is first built on the meta device, where shapes can be checked against a file before any memory is taken. There
-random numbers mean nothing, and asking torch for them loads 800 modules (1.5 s): so these layers leave it out.
+Of dropout's mask four entries are read off one random integer: sixteen bits decide one, so p is met within 2 ** -16.
+On the meta device, where a model is built first, asking for random numbers loads 800 modules (1.5 s): it is left out.
+
+bf16 products, which take half the time with AVX512-BF16 or AMX, are for training alone: in and out come float32, and
+weights, optimizer, residual sums, norms, softmax and recurrences stay what they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kinfolk.nn.fast.precision import linear
+from kinfolk.errors import InputError
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -43,37 +49,44 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 # Activations that oneDNN computes inside the matrix product, as (name, algorithm).
 FUSED = {"gelu": ("gelu", "none"), "gelu_tanh": ("gelu", "tanh"), "relu": ("relu", "")}
 
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16}
 
-class PackedWeight:
+_dtype: ContextVar[torch.dtype | None] = ContextVar("dtype", default=None)
+
+ENTRIES = 4  # of sixteen bits in one integer of sixty-four
+LOWEST, STEPS = -(2**15), 2**16
+
+
+class Cache:
+    """What a layer or a stack looks up once; a copy of it makes its own."""
+
+    cached: Any = None
+
+    def forget(self) -> None:
+        self.cached = None
+
+    def __reduce__(self) -> tuple[type[Self], tuple[()]]:
+        return type(self), ()
+
+
+class PackedWeight(Cache):
     """The copy of one weight in oneDNN's order, valid as long as the weight stays the same."""
-
-    def __init__(self) -> None:
-        self.cached: tuple[int, int, Tensor, Tensor] | None = None  # address, version, the copy, the weight
 
     def of(self, weight: Tensor) -> Tensor | None:
         """Address and version counter tell whether the copy is still valid. None: this weight is not packed.
 
-        The weight itself is kept too, or another that took its place could come to lie at its address. torch's fused
-        optimizers write without counting: a layer that may learn must `forget`. A write through `weight.data` is not
-        counted either, and goes unnoticed.
+        torch's fused optimizers write without counting: a layer that may learn must `forget`.
         """
-        cached = self.cached
+        cached: tuple[int, int, Tensor, Tensor] | None = self.cached  # address, version, the copy, the weight
         if cached is not None and cached[0] == weight.data_ptr() and cached[1] == weight._version:
             return cached[2]
-        if not _can_pack(weight):
+        if not (weight.is_cpu and weight.dtype == torch.float32 and packing_pays()) or weight.is_inference():
             return None
         detached = weight.detach()
         packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(detached)
-        self.cached = weight.data_ptr(), weight._version, packed, detached  # at once: other threads see all or nothing
+        # At once: other threads see all or nothing. With the weight, or another could come to lie at its address.
+        self.cached = weight.data_ptr(), weight._version, packed, detached
         return packed
-
-    def forget(self) -> None:
-        """Give the memory back."""
-        self.cached = None
-
-    def __reduce__(self) -> tuple[type[PackedWeight], tuple[()]]:
-        """A copy of a layer makes its own."""
-        return PackedWeight, ()
 
 
 class _Packable(nn.Module):
@@ -91,11 +104,8 @@ class _Packable(nn.Module):
         return super().train(mode)
 
     def packed(self, hidden: Tensor, weight: Tensor) -> Tensor | None:
-        """The weight as `packed_linear` wants it for these rows; None while it learns, and where nothing is gained.
-
-        Where gradients are wanted, a step may follow that changes the weight unseen.
-        """
-        if torch.is_grad_enabled():
+        """The weight as `packed_linear` wants it for these rows; None while it learns, and where nothing is gained."""
+        if torch.is_grad_enabled():  # a step may follow that changes the weight unseen
             self.packed_weight.forget()
             return None
         if self.training or hidden.dtype is not torch.float32 or hidden.shape[0] == 0 or is_tracing():
@@ -103,7 +113,6 @@ class _Packable(nn.Module):
         return self.packed_weight.of(weight)
 
     def project(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
-        """x W' + b, packed where that is possible."""
         weight = self.weight
         packed = self.packed(hidden, weight)
         return linear(hidden, weight, bias) if packed is None else packed_linear(hidden, packed, bias)
@@ -118,8 +127,6 @@ class _Packable(nn.Module):
 
 
 class Linear(_Packable, nn.Linear):
-    """x W' + b."""
-
     def forward(self, hidden: Tensor) -> Tensor:
         return self.project(hidden, self.bias)
 
@@ -146,10 +153,7 @@ class Embedding(_Packable, nn.Embedding):
 
 
 class Norm(nn.LayerNorm):
-    """g * (x - mean(x)) / sqrt(var(x) + epsilon) + b for each token's vector x (Ba et al. 2016).
-
-    torch's own, called directly: for one short text, the detour through its module would cost more than the norm.
-    """
+    """g * (x - mean(x)) / sqrt(var(x) + epsilon) + b for each token's vector x (Ba et al. 2016), called directly."""
 
     def forward(self, hidden: Tensor) -> Tensor:
         return torch.layer_norm(hidden, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -158,6 +162,28 @@ class Norm(nn.LayerNorm):
 def add(hidden: Tensor, change: Tensor) -> Tensor:
     """hidden + change; where no gradient is wanted, in the memory of `change`, which must be fresh."""
     return hidden + change if torch.is_grad_enabled() else change.add_(hidden)
+
+
+def dropout(values: Tensor, p: float) -> Tensor:
+    if values.device.type != "cpu":
+        return torch.dropout(values, p, train=True)
+    return values * dropout_mask(values.shape, p).to(values.dtype).mul_(1 / (1 - p))
+
+
+def dropout_mask(shape: Sequence[int], p: float) -> Tensor:
+    """Which values stay, True with probability 1 - p; on the CPU."""
+    count = math.prod(shape)
+    bits = torch.empty(-(-count // ENTRIES), dtype=torch.int64).random_(-(2**63), None)
+    return (bits.view(torch.int16)[:count] >= LOWEST + round(p * STEPS)).view(*shape)
+
+
+class Dropout(nn.Module):
+    def __init__(self, p: float):
+        super().__init__()
+        self.p = p
+
+    def forward(self, values: Tensor) -> Tensor:
+        return dropout(values, self.p) if self.training and self.p > 0 else values
 
 
 def packed_linear(
@@ -173,21 +199,52 @@ def is_tracing() -> bool:
     return watched or torch.compiler.is_compiling()
 
 
-def _can_pack(weight: Tensor) -> bool:
-    """Is it in float32 on a processor that gains by it, and does it count its changes?"""
-    return weight.is_cpu and weight.dtype == torch.float32 and not weight.is_inference() and packing_pays()
-
-
 @cache
 def packing_pays() -> bool:
     """On x86 with vectors of 256 bits or more; elsewhere nobody has measured."""
-    capability: str = torch.backends.cpu.get_cpu_capability()
-    known = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")  # type: ignore[no-untyped-call]
-    return known and capability.startswith("AVX")
+    known: bool = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")  # type: ignore[no-untyped-call]
+    return known and torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
 @cache
 def fusing_pays() -> bool:
     """With AVX-512 the fused gelu is nearly free (0.25 ns an element against 4.6); with AVX2 it is the slower way."""
-    capability: str = torch.backends.cpu.get_cpu_capability()
-    return capability.startswith("AVX512")
+    return bool(torch.backends.cpu.get_cpu_capability().startswith("AVX512"))
+
+
+@contextmanager
+def products_in(precision: str) -> Iterator[None]:
+    """Products that start in here, and their gradients, have this precision."""
+    token = _dtype.set(PRECISIONS[precision])
+    try:
+        yield
+    finally:
+        _dtype.reset(token)
+
+
+def linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x W' + b in the current precision: (tokens, inputs) -> (tokens, outputs), in the type of x."""
+    dtype = _dtype.get()
+    if dtype is None:
+        return F.linear(hidden, weight, bias)
+    return F.linear(hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)).to(hidden.dtype)
+
+
+def add_product(total: Tensor, one: Tensor, other: Tensor) -> None:
+    dtype = _dtype.get()
+    if dtype is None:
+        total.addmm_(one, other)
+    else:
+        total += one.to(dtype) @ other.to(dtype)
+
+
+def check_precision(precision: str, device: torch.device) -> None:
+    """Refuse what the machine would only imitate, at a third of the speed."""
+    if PRECISIONS[precision] is not None and not _has_bf16(device):
+        raise InputError(f"precision {precision}: this processor has no instructions for it; leave the option out")
+
+
+def _has_bf16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported())
+    return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())

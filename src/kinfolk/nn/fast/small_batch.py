@@ -37,7 +37,6 @@ class SmallBatch:
 
     @classmethod
     def of(cls, layers: Sequence[Sequence[Tensor | None]], heads: int, epsilon: float) -> Self | None:
-        """None where the library is not there, or does not know such weights."""
         call = library()
         kept = [[weight for weight in layer if weight is not None and _plain(weight)] for layer in layers]
         if call is None or not kept or any(len(layer) != WEIGHTS for layer in kept):
@@ -45,22 +44,17 @@ class SmallBatch:
         width, inner = kept[0][8].shape
         if width % (heads * BLOCK) or inner % BLOCK:
             return None
-        products = ((3 * width, width), (width, width), (inner, width), (width, inner))
-        first, second, third, fourth = ([shape, shape[:1]] for shape in products)  # weight and bias
-        norm = [(width,), (width,)]
-        shapes = [*first, *second, *norm, *third, *fourth, *norm]
+        vector, norm = (width,), [(width,), (width,)]
+        attention = [(3 * width, width), (3 * width,), (width, width), vector, *norm]
+        shapes = [*attention, (inner, width), (inner,), (width, inner), vector, *norm]
         if any([tuple(weight.shape) for weight in layer] != shapes for layer in kept):
             return None
         return cls(call, kept, heads, epsilon)
 
     def fits(self, hidden: Tensor, plan: AttentionPlan) -> bool:
         """Are these few tokens, in sequences of one length, that all see each other?"""
-        if (
-            hidden.shape[0] > MAX_TOKENS
-            or hidden.shape[1] != self._width
-            or len(plan.groups) != 1
-            or not _plain(hidden)
-        ):
+        tokens, width = hidden.shape
+        if tokens > MAX_TOKENS or width != self._width or len(plan.groups) != 1 or not _plain(hidden):
             return False
         group = plan.groups[0]
         if group.mask is not None or group.fully_masked is not None or group.causal:
@@ -68,7 +62,7 @@ class SmallBatch:
         queries, keys = group.queries, group.keys
         if queries.start != 0 or keys.start != 0 or queries.length != keys.length:
             return False
-        return queries.count * queries.length == keys.count * keys.length == hidden.shape[0]
+        return queries.count * queries.length == keys.count * keys.length == tokens
 
     def run(self, hidden: Tensor, plan: AttentionPlan, first: int, last: int) -> Tensor:
         """(tokens, width) -> (tokens, width): layers `first` to `last - 1`."""

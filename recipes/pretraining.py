@@ -1,0 +1,135 @@
+"""BERT on Wikipedia and GPT-2 on Shakespeare, twenty minutes each: how far one gets on an ordinary computer.
+
+`python recipes/pretraining.py` trains what is not trained yet below runs/pretraining (a run that was stopped resumes),
+notes the figures in docs/results/pretraining.json and writes docs/results/pretraining.md. Names choose: `bert`, `gpt2`.
+`--minutes 1` is a try: everything below runs/try-1 and nothing in docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from common import REPOSITORY, Places, data_file, found_here, table, write_result
+from translation_clock import Clock
+
+import kinfolk
+from kinfolk.api.experiment import Callbacks
+from kinfolk.api.loaded import LanguageModel
+from kinfolk.cli.output import training_progress
+from kinfolk.errors import KinfolkError, StopSignalError
+from kinfolk.files import parse_json, read_text
+from kinfolk.machine import tune
+from kinfolk.training.runs import Progress
+
+MINUTES = 20.0
+RUNS: dict[str, dict[str, Any]] = {
+    "bert": {"corpus": "wikipedia/plain.txt", "vocabulary_size": 8_000},
+    "gpt2": {"corpus": "tinyshakespeare/input.txt", "documents": "whole", "vocabulary_size": 512},
+}
+PROMPT, SAMPLE_TOKENS = "ROMEO:\n", 160
+MASKS = ("Paris is the capital of [MASK].", "Water [MASK] at one hundred degrees.", "He was born in [MASK] in 1879.")
+
+
+def command(kind: str, minutes: float) -> str:
+    """The training from a shell."""
+    settings = RUNS[kind]
+    options = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items() if name != "corpus")
+    return (
+        f"kinfolk pretrain {kind} --corpus $KINFOLK_DATA/{settings['corpus']} {options} --minutes {minutes:g} "
+        f"--output runs/pretraining/{kind}"
+    )
+
+
+def train(kind: str, minutes: float, places: Places) -> None:
+    """One run, if it is not there already, and its figures."""
+    folder = places.runs / kind
+    if (folder / "model").exists() and kind in places.notes:
+        return
+    print(command(kind, minutes), file=sys.stderr)
+    settings = dict(RUNS[kind])
+    corpus = data_file(settings.pop("corpus"))
+    with Clock(places.runs / f"{kind}-clock.json") as clock, training_progress() as step:
+
+        def watch(seed: int, progress: Progress) -> None:
+            step(seed, progress)
+            clock.watch(progress)
+
+        callbacks = Callbacks(lambda summary, _: print(summary, file=sys.stderr), watch)
+        result = kinfolk.pretrain(kind, corpus, folder, device="cpu", callbacks=callbacks, minutes=minutes, **settings)
+    log = [parse_json(line, "log") for line in read_text(folder / "log.jsonl").splitlines()]
+    with places.noting() as notes:
+        notes[kind] = found_here() | {
+            "command": command(kind, minutes),
+            "corpus": str(result.data),
+            "minutes": round(clock.minutes, 1),
+            "steps": log[-1]["step"],
+            "metrics": dict(result.metrics),
+            "baselines": dict(result.baselines),
+            "curve": [[entry["step"], entry["metrics"]] for entry in log if "metrics" in entry],
+            "samples": samples(folder),
+        }
+
+
+def samples(folder: Path) -> list[str]:
+    """What the model says: a text, or words for masks."""
+    model = kinfolk.load_encoder(folder, "cpu")
+    if isinstance(model, LanguageModel):
+        return [model.generate(PROMPT, SAMPLE_TOKENS, temperature=0.8, seed=1, slide=True)]
+    return [f"{text} {', '.join(guess.word for guess in model.fill(text))}" for text in MASKS]  # type: ignore[union-attr]
+
+
+def section(kind: str, found: dict[str, Any]) -> list[str]:
+    """The paragraphs of one run."""
+    metrics = [
+        [name, f"{value:.3f}", f"{found['baselines'][name]:.3f}" if name in found["baselines"] else ""]
+        for name, value in found["metrics"].items()
+    ]
+    curve = [[f"{step:,}", *(f"{value:.3f}" for value in values.values())] for step, values in found["curve"]]
+    names = list(found["curve"][0][1])
+    return [
+        f"## {kind}",
+        f"```sh\n{found['command']}\n```",
+        f"```text\n{found['corpus']}\n```",
+        f"{found['steps']:,} steps; {found['minutes']:g} minutes from the first read to the saved model, on "
+        f"{found['threads']} threads of {found['machine']}, {found['date']}; seed 0.",
+        table(["dev text", "value", "without a model"], metrics),
+        table(["step", *names], curve),
+        "What it says:\n\n" + "\n\n".join(f"```text\n{text}\n```" for text in found["samples"]),
+    ]
+
+
+def write(places: Places) -> None:
+    """The page, from the figures that are noted."""
+    notes = places.notes
+    parts = [
+        "Default settings of `kinfolk pretrain`, but for the vocabulary size (and the whole play as one text). Metrics "
+        "while training are of a part of the dev text, those above of all of it. “Without a model” is what guessing by "
+        "the frequencies of tokens, or by chance, would give."
+    ]
+    for kind in RUNS:
+        if kind in notes:
+            parts += section(kind, notes[kind])
+    write_result("pretraining", "pretraining.py", "demo", "Pre-training in minutes", parts, [], folder=places.results)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", choices=[*RUNS, []], help="which to train; all by default")
+    parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
+    given = parser.parse_args()
+    tune()
+    aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
+    places = Places.of("pretraining", aside)
+    try:
+        for kind in given.names or RUNS:
+            train(kind, given.minutes or MINUTES, places)
+        write(places)
+    except (KinfolkError, StopSignalError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
