@@ -19,7 +19,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 FAST = Path("src", "kinfolk", "nn", "fast")
-KINDS = {"avx512": ["-mavx512f", "-mfma"], "avx2": ["-mavx2", "-mfma"]}  # what small_batch.py looks for
+KINDS = {"avx512": ["-mavx512f", "-mfma"], "avx2": ["-mavx2", "-mfma"]}  # what inference_cache.py looks for
 OPTIONS = ["-std=gnu11", "-O3", "-fno-math-errno", "-fPIC", "-fopenmp"]
 
 

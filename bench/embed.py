@@ -42,7 +42,7 @@ def texts(task: str) -> tuple[str, ...]:
 
 
 def folder() -> Path:
-    from kinfolk.api.find import demo_model
+    from kinfolk.checkpoints.find import demo_model
 
     return demo_model()
 
@@ -69,9 +69,9 @@ def run_untuned() -> Run:
 
 def run_without_c() -> Run:
     """As where no compiler was at hand when kinfolk was installed."""
-    from kinfolk.nn.fast import small_batch as small_batch
+    from kinfolk.nn.fast import inference_cache
 
-    small_batch.library = lambda: None  # type: ignore[assignment]
+    inference_cache.library = lambda: None  # type: ignore[assignment]
     return run_kinfolk()
 
 
@@ -185,7 +185,7 @@ def main() -> None:
     seconds, differences = compete("bench.embed", list(CONTESTANTS), list(TASKS), ROUNDS)
     require_same(differences)
     best = {place: min(took) for place, took in seconds.items()}
-    from kinfolk.nn.fast.small_batch import library
+    from kinfolk.nn.fast.inference_cache import library
 
     note = (
         f"all-MiniLM-L6-v2, float32, unit-length mean vectors, no text cut. Best of {ROUNDS} interleaved rounds, each "

@@ -98,7 +98,7 @@ def run_trainer(sampling: str) -> Run:
         logging,
     )
 
-    from kinfolk.api.find import demo_model
+    from kinfolk.checkpoints.find import demo_model
 
     logging.set_verbosity_error()
     tokenizer = AutoTokenizer.from_pretrained(demo_model())

@@ -33,8 +33,7 @@ def prepare() -> None:
     """Learn the small vocabulary, and write the weights that every contestant starts from."""
     from kinfolk.checkpoints.folder import TextModel, write_checkpoint
     from kinfolk.data.corpus import read_documents
-    from kinfolk.models.family import init_model
-    from kinfolk.models.registry import family
+    from kinfolk.models.family import family, init_model
     from kinfolk.text.train import train_tokenizer
 
     shutil.rmtree(PLACE, ignore_errors=True)

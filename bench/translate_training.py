@@ -39,9 +39,9 @@ def lines(name: str) -> list[str]:
 def prepare() -> None:
     """Learn a vocabulary, and write the pairs' ids and weights that every contestant starts from."""
     from kinfolk.checkpoints.folder import TextModel, write_checkpoint
+    from kinfolk.models.family import family as family_of
     from kinfolk.models.family import init_model
     from kinfolk.models.marian import MarianConfig
-    from kinfolk.models.registry import family as family_of
     from kinfolk.text.marian import as_marian
     from kinfolk.text.train import train_pair_tokenizer
 

@@ -12,8 +12,7 @@ from common import data_file, start, table, write_result
 from scipy.stats import spearmanr
 
 import kinfolk
-from kinfolk.api.find import demo_model
-from kinfolk.checkpoints.hub import locate
+from kinfolk.checkpoints.find import demo_model, locate
 from kinfolk.files import read_text
 
 TEST = "glue/STS-B/sts-test.csv"

@@ -51,7 +51,7 @@ def denormal_numbers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the demo model. An absent package skips the test, a damaged one fails it."""
-    from kinfolk.api.find import DEMO_PACKAGE, demo_model
+    from kinfolk.checkpoints.find import DEMO_PACKAGE, demo_model
 
     try:
         metadata.distribution(DEMO_PACKAGE.package)
@@ -68,8 +68,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from kinfolk.api.loaded import Encoder
     from kinfolk.demo import passages
     from kinfolk.models.bert import BertConfig
-    from kinfolk.models.family import Model, init_normal
-    from kinfolk.models.registry import family
+    from kinfolk.models.family import Model, family, init_normal
     from kinfolk.text.train import train_tokenizer
 
     torch.manual_seed(0)

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from kinfolk.demo import sentences
-from kinfolk.models.registry import all_families
+from kinfolk.models.family import all_families
 from small_pairs import pairs, write_pairs
 
 REPOSITORY = Path(__file__).resolve().parents[1]

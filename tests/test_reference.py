@@ -17,7 +17,7 @@ from typer.models import ArgumentInfo
 import kinfolk
 from kinfolk.cli.main import COMMANDS as FILES
 from kinfolk.cli.main import load_command
-from kinfolk.models.registry import family
+from kinfolk.models.family import family
 from kinfolk.training.settings import settings_fields
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"

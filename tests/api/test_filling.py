@@ -14,8 +14,8 @@ import transformers
 from kinfolk.api.loaded import Encoder, load
 from kinfolk.demo import passages
 from kinfolk.errors import InputError, MissingHeadError
-from kinfolk.models import registry
 from kinfolk.models.family import Model
+from kinfolk.models.family import family as family_of
 from kinfolk.text.train import train_tokenizer
 from support.tiny import randomise, write_folder
 
@@ -113,7 +113,7 @@ def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, 
 def test_a_word_of_several_pieces_never_ends_in_punctuation(kind: str, relative: str) -> None:
     """Vocabularies that mark the blank before a word do not mark what follows it without one, punctuation included."""
     words = train_tokenizer(kind, [*passages(), "one, two! three? 4,5.6 (seven) eight; it's half-done"], 320)
-    family = registry.family(relative)
+    family = family_of(relative)
     config = family.config.make(vocabulary_size=words.vocabulary_size, width=16, heads=2, layers=1, inner_width=16)
     model = randomise(Model(family, config, {"masked_lm": 0}, pooler=False)).eval()
     found = Encoder(model, words).fill(f"They eat {words.special_tokens['mask']} daily", top=200, pieces=2)
@@ -164,7 +164,7 @@ def test_a_checkpoint_without_the_head_says_which_one_it_needs(encoder: Encoder)
 
 
 def test_a_family_that_never_fills_masks_says_so(tmp_path: Path) -> None:
-    family = registry.family("kinfolk-recurrent-lm")
+    family = family_of("kinfolk-recurrent-lm")
     config = family.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
     model = Model(family, config, {"next_token": 0}, pooler=False)
     folder = Encoder(randomise(model).eval(), train_tokenizer("wordpiece", passages(), 320)).save(tmp_path / "lm")

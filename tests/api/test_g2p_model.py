@@ -64,7 +64,7 @@ def test_an_absent_package_is_named_with_the_command_that_installs_it(
     def absent(name: str) -> NoReturn:
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr("kinfolk.checkpoints.hub.metadata.distribution", absent)
+    monkeypatch.setattr("kinfolk.checkpoints.find.metadata.distribution", absent)
     with pytest.raises(FolderError, match="not installed; run: pip install --no-deps g2p-en"):
         kinfolk.load("g2p-en")
     ended = command("translate", "--model", "g2p-en", "transformer")

@@ -10,7 +10,7 @@ import torch
 
 from kinfolk.api.info import as_json, describe_folder, describe_name, describe_preset
 from kinfolk.errors import FolderError, InputError, WeightsError
-from kinfolk.models.registry import all_families, preset
+from kinfolk.models.family import all_families, preset
 
 KNOWN = {
     "bert-base-uncased": 109_482_240,

@@ -14,7 +14,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from kinfolk.api.loaded import load
-from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe, write_recipe
+from kinfolk.checkpoints.folder import SentenceRecipe, read_recipe, write_recipe
 from kinfolk.demo import passages
 from kinfolk.errors import ConfigError, KinfolkError
 from kinfolk.files import write_json

@@ -124,7 +124,7 @@ def test_the_same_model_in_another_folder_is_the_same(encoder: Encoder, folder: 
 
 
 def test_other_settings_of_the_model_are_refused(encoder: Encoder, folder: Path, tmp_path: Path) -> None:
-    from kinfolk.checkpoints.sentence import SentenceRecipe
+    from kinfolk.checkpoints.folder import SentenceRecipe
 
     other = dataclasses.replace(encoder, recipe=SentenceRecipe(pool="max"))
     with pytest.raises(InputError, match="other settings"):

@@ -16,7 +16,7 @@ from kinfolk.api.experiment import Callbacks, Summary
 from kinfolk.api.translation import TranslationExperiment, pair_samples
 from kinfolk.data.tables import to_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
-from kinfolk.models.registry import preset as preset_of
+from kinfolk.models.family import preset as preset_of
 from kinfolk.objectives.translation import SamplingSchedule
 from kinfolk.text.train import train_pair_tokenizer
 from kinfolk.training.settings import TrainSettings

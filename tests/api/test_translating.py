@@ -224,7 +224,7 @@ def test_unknown_tokens_are_counted_and_told(untrained: Translator) -> None:
 
 def test_a_model_without_attention_says_so(tmp_path: Path) -> None:
     from kinfolk.models.family import init_model
-    from kinfolk.models.registry import preset as preset_of
+    from kinfolk.models.family import preset as preset_of
 
     sides = list(zip(*pairs(200), strict=True))
     tokenizer = train_pair_tokenizer("bpe", *sides, VOCABULARY)

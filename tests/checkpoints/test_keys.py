@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kinfolk.checkpoints.keys import divide, sources, translate
-from kinfolk.checkpoints.weights import TensorSource, modern_names
-from kinfolk.models.family import Family, Model, Source
-from kinfolk.models.registry import all_families
+from kinfolk.checkpoints.weights import TensorSource, divide, modern_names, sources, translate
+from kinfolk.models.family import Family, Model, Source, all_families
 from support.tiny import randomise
 
 TABLE = {

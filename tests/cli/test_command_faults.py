@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 
 from kinfolk.api.loaded import Encoder
 from kinfolk.demo import passages
-from kinfolk.models.family import Model
-from kinfolk.models.registry import family
+from kinfolk.models.family import Model, family
 from kinfolk.text.train import train_tokenizer
 from support.tiny import change_config, change_weights, randomise, write_folder
 from surroundings import Command

@@ -89,7 +89,7 @@ def test_an_interrupt_is_exit_code_130(command: Command, monkeypatch: pytest.Mon
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kinfolk.api.find.find_model", interrupt)
+    monkeypatch.setattr("kinfolk.checkpoints.find.find_model", interrupt)
     assert command("tokenize", "--model", "demo", "a").code == 130
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinfolk.models.family import Family, Model
-from kinfolk.models.registry import all_families
+from kinfolk.models.family import Family, Model, all_families
 from support.tiny import randomise
 
 ENCODERS = [family for family in all_families() if not family.is_conditional]

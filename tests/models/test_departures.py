@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinfolk.models.family import Family, Model, count_parameters
-from kinfolk.models.registry import family
+from kinfolk.models.family import Family, Model, count_parameters, family
 from kinfolk.nn.heads import TextHead
 from kinfolk.nn.packed import pack
 from support.tiny import randomise

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.errors import ConfigError
+from kinfolk.models.family import family as family_of
 from kinfolk.models.family import init_model
 from kinfolk.models.marian import MarianConfig
-from kinfolk.models.registry import family as family_of
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.trace import PairTrace
 from support.tiny import MARIANS, SOURCES, both_marians, close, pairs, rows, stepped, their_marian

@@ -15,8 +15,8 @@ from kinfolk.generation.config import DecodingConstraints, Request
 from kinfolk.generation.search import greedy
 from kinfolk.models.attention_seq2seq import AttentionConfig
 from kinfolk.models.family import count_parameters, init_model
-from kinfolk.models.registry import family as family_of
-from kinfolk.models.registry import preset as preset_of
+from kinfolk.models.family import family as family_of
+from kinfolk.models.family import preset as preset_of
 from kinfolk.models.seq2seq import Seq2SeqConfig
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.translation import Translation, pair_sample

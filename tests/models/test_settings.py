@@ -9,8 +9,7 @@ import transformers
 
 from kinfolk.errors import ConfigError, InputError
 from kinfolk.models.bert import BertConfig
-from kinfolk.models.family import Family, Model, init_normal
-from kinfolk.models.registry import all_families, family, preset
+from kinfolk.models.family import Family, Model, all_families, family, init_normal, preset
 
 PUBLIC = [
     family for family in all_families() if not family.is_conditional and not family.name.startswith("kinfolk")

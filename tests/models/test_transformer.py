@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
 from kinfolk.models.family import Model, count_parameters, init_model
-from kinfolk.models.registry import family as family_of
-from kinfolk.models.registry import preset as preset_of
+from kinfolk.models.family import family as family_of
+from kinfolk.models.family import preset as preset_of
 from kinfolk.models.transformer import TransformerConfig
 from kinfolk.nn.embeddings import sinusoids
 from kinfolk.nn.packed import Tokens, pack

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from kinfolk.models.bert import Pooler
 from kinfolk.nn.fast.linear import ActivatedLinear, Embedding
-from kinfolk.nn.heads import Pooler, TextHead, TokenHead, VocabularyHead
+from kinfolk.nn.heads import TextHead, TokenHead, VocabularyHead
 
 
 def fill(module: nn.Module, value: float) -> None:

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from kinfolk.errors import InputError
-from kinfolk.models.family import Model
-from kinfolk.models.registry import family
+from kinfolk.models.family import Model, family
 from kinfolk.nn.packed import pack
 from kinfolk.nn.state import CellState
 from kinfolk.objectives.language_model import CarriedNextToken, ContiguousStreams, mean_loss

@@ -18,11 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from kinfolk.api.loaded import Encoder
-from kinfolk.checkpoints.folder import read_checkpoint
-from kinfolk.checkpoints.sentence import SentenceRecipe
+from kinfolk.checkpoints.folder import SentenceRecipe, read_checkpoint
 from kinfolk.demo import passages, sentences
-from kinfolk.models.family import Model, init_normal
-from kinfolk.models.registry import family
+from kinfolk.models.family import Model, family, init_normal
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.recurrent import RecurrentStack, stored_names
 from kinfolk.text.train import train_tokenizer

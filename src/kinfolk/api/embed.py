@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kinfolk.checkpoints.folder import TextModel
-from kinfolk.checkpoints.sentence import SentenceRecipe
+from kinfolk.checkpoints.folder import SentenceRecipe, TextModel
 from kinfolk.data.batching import BATCH_TOKENS, token_batches, weighted_chunks
 from kinfolk.data.writers import NpyWriter
 from kinfolk.errors import InputError, check_choice, check_collection

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, without_dev
-from kinfolk.api.find import open_encoder
 from kinfolk.api.frozen import SETTINGS as FROZEN
 from kinfolk.api.frozen import FrozenExperiment, FrozenHeadConfig, frozen_config
 from kinfolk.api.supervised import SupervisedExperiment
+from kinfolk.checkpoints.find import open_encoder
 from kinfolk.checkpoints.folder import TextModel, pick_device
 from kinfolk.data.examples import AnyExample, ReadResult, check_examples, stratified_split, to_example
 from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list

@@ -8,14 +8,11 @@ from typing import Any
 
 from torch import nn
 
-from kinfolk.api.find import DEMO, G2P
-from kinfolk.checkpoints.folder import TextModel, read_checkpoint
-from kinfolk.checkpoints.hub import read_packaged
+from kinfolk.checkpoints.find import DEMO, G2P, read_packaged
+from kinfolk.checkpoints.folder import SentenceRecipe, TextModel, read_checkpoint, read_recipe
 from kinfolk.checkpoints.manifest import check_manifest
-from kinfolk.checkpoints.sentence import SentenceRecipe, read_recipe
 from kinfolk.errors import FolderError, InputError, did_you_mean
-from kinfolk.models.family import Family, count_parameters
-from kinfolk.models.registry import all_families, preset
+from kinfolk.models.family import Family, all_families, count_parameters, preset
 from kinfolk.text.pairs import load_pair_tokenizer
 from kinfolk.text.tokenizer import Tokenizer
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from kinfolk.api.align import Alignment, align
 from kinfolk.api.embed import EmbedSettings, Report, Vectors, embed_chunks, embed_settings, embed_texts, embed_width
 from kinfolk.api.fill import fill, pair_probability
-from kinfolk.api.find import G2P, find_model, is_g2p, open_encoder
 from kinfolk.api.generate import generate_texts, stream_text, text_perplexity
 from kinfolk.api.info import describe_model
 from kinfolk.api.translate import (
@@ -21,8 +20,8 @@ from kinfolk.api.translate import (
     translate_settings,
     translate_texts,
 )
+from kinfolk.checkpoints.find import G2P, find_model, is_g2p, open_encoder, read_packaged
 from kinfolk.checkpoints.folder import TextModel, pick_device, read_text_model
-from kinfolk.checkpoints.hub import read_packaged
 from kinfolk.errors import InputError, TokenizerError, check_collection
 from kinfolk.models.family import Family
 from kinfolk.tasks.answer import Answer, answer, make_question

@@ -21,7 +21,7 @@ from kinfolk.checkpoints.folder import pick_device
 from kinfolk.data.corpus import EncodedCorpus, Source, encode_corpus, read_documents, split_documents
 from kinfolk.errors import InputError, check_choice, check_int
 from kinfolk.models.family import Model, init_model, weights_hash
-from kinfolk.models.registry import family as family_of
+from kinfolk.models.family import family as family_of
 from kinfolk.objectives.pretraining import Pretraining, PretrainingTask, pretraining
 from kinfolk.tasks.task import EvalResult
 from kinfolk.text.tokenizer import Tokenizer

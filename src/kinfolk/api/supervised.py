@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinfolk.api.experiment import Experiment, SeedResult, Sides, content_hash
-from kinfolk.api.find import DEMO
 from kinfolk.api.report import USE, data_rows, escaped, over_seeds, plain, table
+from kinfolk.checkpoints.find import DEMO, NAME
 from kinfolk.checkpoints.folder import TextModel
-from kinfolk.checkpoints.hub import NAME
 from kinfolk.data.summary import DataSummary, summarize
 from kinfolk.data.tagging import has_spans
 from kinfolk.errors import shorten_list

@@ -21,8 +21,8 @@ from kinfolk.data.examples import ReadResult, split_pairs
 from kinfolk.data.tables import Pair, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, InputError, check_choice, check_number
 from kinfolk.models.config import TranslationConfig
-from kinfolk.models.registry import all_families
-from kinfolk.models.registry import preset as find_preset
+from kinfolk.models.family import all_families
+from kinfolk.models.family import preset as find_preset
 from kinfolk.models.seq2seq import require_shape
 from kinfolk.objectives.translation import SamplingSchedule
 from kinfolk.text.pairs import PairTokenizer

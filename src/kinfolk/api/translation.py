@@ -14,10 +14,10 @@ from torch import nn
 
 from kinfolk.api.evaluate import evaluate_bleu, mean_loss
 from kinfolk.api.experiment import Experiment, SeedResult, Summary, content_hash
-from kinfolk.api.find import open_encoder
 from kinfolk.api.loaded import Translator
 from kinfolk.api.report import HEADER, USE, data_rows, escaped, plain, table
 from kinfolk.api.translate import TRAINED
+from kinfolk.checkpoints.find import open_encoder
 from kinfolk.data.examples import fingerprint
 from kinfolk.data.tables import Pair
 from kinfolk.errors import DataError, InputError, shorten_list

@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinfolk.checkpoints.hub import Packaged
-from kinfolk.checkpoints.keys import fill
-from kinfolk.checkpoints.weights import TensorSource
+from kinfolk.checkpoints.find import Packaged
+from kinfolk.checkpoints.weights import TensorSource, fill
 from kinfolk.errors import WeightsError
 from kinfolk.files import read_bytes
-from kinfolk.models.family import Model, Source
-from kinfolk.models.registry import family
+from kinfolk.models.family import Model, Source, family
 from kinfolk.text.families import TokenizerSource, added_token, bpe_model
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from kinfolk.checkpoints.keys import fill
-from kinfolk.checkpoints.weights import open_safetensors, write_tensors
+from kinfolk.checkpoints.weights import fill, open_safetensors, write_tensors
 from kinfolk.errors import ConfigError, WeightsError, did_you_mean, shorten_list
 from kinfolk.files import inside, read_object, write_json
 from kinfolk.models.family import Model, Source

@@ -30,8 +30,8 @@ def predict(
     Example:
       kinfolk predict --model stars --input new.csv --output predicted.csv
     """
-    from kinfolk.api.find import open_encoder
     from kinfolk.api.predict_file import predict_file
+    from kinfolk.checkpoints.find import open_encoder
     from kinfolk.tasks.reading import Columns
 
     encoder = open_encoder(model, device, allow_pickle)

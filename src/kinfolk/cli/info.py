@@ -30,9 +30,9 @@ def info(
     Example:
       kinfolk info bert-base-uncased
     """
-    from kinfolk.api.find import DEMO, find_model, is_g2p
     from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name
-    from kinfolk.models.registry import all_families
+    from kinfolk.checkpoints.find import DEMO, find_model, is_g2p
+    from kinfolk.models.family import all_families
 
     if name is None:
         families = all_families()
@@ -120,7 +120,7 @@ def tokenize(
     Example:
       kinfolk tokenize --model demo "Unbelievable news." "Really?"
     """
-    from kinfolk.api.find import find_model
+    from kinfolk.checkpoints.find import find_model
     from kinfolk.text.tokenizer import Tokenizer  # all that is needed, so torch is not loaded
 
     encoding = Tokenizer.load(find_model(model)).encode(text if second is None else (text, second))

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from kinfolk.errors import ConfigError
@@ -24,8 +25,7 @@ from kinfolk.models.encoder_family import FEED_FORWARD, TextForm, encoder_family
 from kinfolk.models.family import Preset
 from kinfolk.nn.blocks import Stack, build_block
 from kinfolk.nn.embeddings import BucketedBias, SummedEmbeddings
-from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding
-from kinfolk.nn.heads import Pooler
+from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Linear
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.nn.scopes import Full, Scope
 from kinfolk.nn.trace import Trace
@@ -66,6 +66,17 @@ class BertConfig(Config):
         super().__post_init__()
         if self.width % self.heads:
             raise ConfigError(f"width {self.width} cannot be cut into {self.heads} heads of equal size")
+
+
+class Pooler(nn.Module):
+    """tanh(W x + b) on the first token's vector: (sequences, width) -> (sequences, width)."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.dense = Linear(width, width)
+
+    def forward(self, first: Tensor) -> Tensor:
+        return torch.tanh(self.dense(first))
 
 
 class Bert(nn.Module):

@@ -2,7 +2,8 @@
 
 What a model can do is read off its body's methods: it encodes (`forward(tokens, …)`), it generates (`start`, `step`),
 it is conditional (`encode`; `forward(source, target, …)`). Every body has a `depth`, the number of its layers,
-`layer_id(name)`, the layer of a weight (0 for tables), and a `token_embedding` that a vocabulary head may share.
+`layer_id(name)`, the layer of a weight (0 for tables), and a `token_embedding` that a vocabulary head may share. The
+registry is `FILES`: a new relative adds one line there.
 """
 
 from __future__ import annotations
@@ -12,17 +13,33 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kinfolk.errors import MissingHeadError
+from kinfolk.errors import ConfigError, InputError, MissingHeadError, did_you_mean
 from kinfolk.models.config import Config
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.trace import Trace
 
+FILES = {
+    "kinfolk-seq2seq": "kinfolk.models.seq2seq",
+    "kinfolk-attention": "kinfolk.models.attention_seq2seq",
+    "kinfolk-transformer": "kinfolk.models.transformer",
+    "marian": "kinfolk.models.marian",
+    "openai-gpt": "kinfolk.models.gpt",
+    "gpt2": "kinfolk.models.gpt2",
+    "bert": "kinfolk.models.bert",
+    "roberta": "kinfolk.models.roberta",
+    "albert": "kinfolk.models.albert",
+    "distilbert": "kinfolk.models.distilbert",
+    "mpnet": "kinfolk.models.mpnet",
+    "kinfolk-recurrent-lm": "kinfolk.models.recurrent_lm",
+}
 ATTENTION = re.compile(r"\.(qkv|queries|keys_values)$")  # projections of attention
 
 
@@ -111,7 +128,7 @@ def init_xavier(model: nn.Module, seed: int = 0) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What a model file states about its relative. Key tables map our modules to public ones (checkpoints/keys.py)."""
+    """What a model file states about its relative. Key tables map our modules to public ones."""
 
     name: str  # the public model_type
     title: str
@@ -290,3 +307,26 @@ def weights_hash(module: nn.Module) -> str:
         digest.update(f"{name} {tuple(weight.shape)}\n".encode())
         digest.update(weight.detach().float().cpu().contiguous().numpy().data)
     return digest.hexdigest()
+
+
+@cache
+def family(name: str) -> Family:
+    """The family of a public model type."""
+    if name not in FILES:
+        known = ", ".join(FILES)
+        raise ConfigError(f'model type "{name[:60]}" is not one of kinfolk\'s ({known}){did_you_mean(name, FILES)}')
+    record: Family = import_module(FILES[name]).FAMILY
+    return record
+
+
+def all_families() -> list[Family]:
+    return [family(name) for name in FILES]
+
+
+def preset(name: str, conditional: bool | None = None) -> tuple[Family, Preset]:
+    """The family and settings of a model with a name, among those that are (not) conditional where that matters."""
+    families = [record for record in all_families() if conditional in (None, record.is_conditional)]
+    owners = {preset_name: record for record in families for preset_name in record.presets}
+    if name not in owners:
+        raise InputError(f'no preset is called "{name}"{did_you_mean(name, owners)}')
+    return owners[name], owners[name].presets[name]

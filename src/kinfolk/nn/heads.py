@@ -20,17 +20,6 @@ MAX_SCORES = 2**25  # that exist at a time: 128 MB of float32
 Reads = Literal["tokens", "first", "last", "pooled", "layers"]
 
 
-class Pooler(nn.Module):
-    """tanh(W x + b) on the first token's vector: (sequences, width) -> (sequences, width)."""
-
-    def __init__(self, width: int):
-        super().__init__()
-        self.dense = Linear(width, width)
-
-    def forward(self, first: Tensor) -> Tensor:
-        return torch.tanh(self.dense(first))
-
-
 class VocabularyHead(nn.Module):
     """x E' + c, scores over a vocabulary: (tokens, width) -> (tokens, vocabulary). For masked and next tokens alike.
 

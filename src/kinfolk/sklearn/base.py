@@ -19,15 +19,13 @@ from sklearn.utils import check_random_state
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load_encoder
-from kinfolk.checkpoints.folder import pick_device
-from kinfolk.checkpoints.keys import divide, fill, sources
-from kinfolk.checkpoints.sentence import SentenceRecipe
-from kinfolk.checkpoints.weights import tensors_from_bytes, tensors_to_bytes
+from kinfolk.checkpoints.folder import SentenceRecipe, pick_device
+from kinfolk.checkpoints.weights import divide, fill, sources, tensors_from_bytes, tensors_to_bytes
 from kinfolk.data.examples import AnyExample, stratified_split
 from kinfolk.errors import DataError, FolderError, InputError, StopSignalError
 from kinfolk.files import reading
 from kinfolk.models.family import Family, Model, Source
-from kinfolk.models.registry import family as family_of
+from kinfolk.models.family import family as family_of
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.training.runs import Progress
 from kinfolk.training.settings import TrainSettings, settings_fields

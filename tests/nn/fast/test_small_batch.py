@@ -21,8 +21,8 @@ import kinfolk
 from kinfolk.errors import InputError
 from kinfolk.nn.blocks import SharedStack, Stack, build_block
 from kinfolk.nn.embeddings import BucketedBias
+from kinfolk.nn.fast.inference_cache import MAX_TOKENS, SmallBatch, library
 from kinfolk.nn.fast.linear import Linear
-from kinfolk.nn.fast.small_batch import MAX_TOKENS, SmallBatch, library
 from kinfolk.nn.packed import Layout
 from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Scope, Window
 from kinfolk.nn.trace import Trace

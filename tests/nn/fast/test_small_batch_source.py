@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinfolk.nn.fast import small_batch as small_batch
+from kinfolk.nn.fast import inference_cache
 
-SOURCE = Path(small_batch.__file__).with_suffix(".c")
+SOURCE = Path(inference_cache.__file__).with_name("small_batch.c")
 
 
 def compiles() -> bool:
@@ -37,4 +37,4 @@ def test_it_compiles_without_a_warning(kind: str) -> None:
 def test_the_installation_compiled_it() -> None:
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         pytest.skip("this processor has no vectors of 256 bits")
-    assert small_batch.library() is not None
+    assert inference_cache.library() is not None

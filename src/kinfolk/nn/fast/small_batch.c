@@ -7,7 +7,7 @@
    torch keeps them, as (outputs, inputs): four rows side by side from their beginning to their end, while the next four
    are on their way. Each thread computes some columns of a product, then all wait for each other.
 
-   small_batch.py is the way in. Compiled once for AVX-512 and once for AVX2; all widths are multiples of BLOCK. */
+   inference_cache.py is the way in. Compiled once for AVX-512 and once for AVX2; all widths are multiples of BLOCK. */
 
 #include <immintrin.h>
 #include <math.h>

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.api.find import DEMO_PACKAGE, demo_model
+from kinfolk.checkpoints.find import DEMO_PACKAGE, demo_model
 from kinfolk.errors import FolderError
 
 

