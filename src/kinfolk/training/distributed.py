@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from importlib import import_module
 from itertools import count
 from typing import Any, TypeVar
 
@@ -122,6 +123,9 @@ def world() -> World:
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+        # Its functions' defaults hold the group that exists when it is loaded, which an optimizer does, and with the group
+        # its threads: so it is loaded before.
+        import_module("torch.distributed.nn.functional")
         with contact():
             dist.init_process_group(backend, timeout=SILENCE)
         atexit.register(_leave)
