@@ -123,8 +123,8 @@ def world() -> World:
         if torch.cuda.is_available():
             backend = "cpu:gloo,cuda:nccl"
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-        # Its functions' defaults hold the group that exists when it is loaded, which an optimizer does, and with the group
-        # its threads: so it is loaded before.
+        # Its functions' defaults hold the group that exists when it is loaded (an optimizer loads it), and with the
+        # group its threads: so it is loaded before.
         import_module("torch.distributed.nn.functional")
         with contact():
             dist.init_process_group(backend, timeout=SILENCE)
