@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import json
 from pathlib import Path
 
 import pytest
-import torch
 
 import kinfolk
 from kinfolk.api import translation
 from kinfolk.api.experiment import Callbacks, Summary
-from kinfolk.api.translation import TranslationExperiment, pair_samples
-from kinfolk.data.tables import to_pairs
 from kinfolk.errors import ConfigError, DataError, FolderError, InputError
-from kinfolk.models.family import preset as preset_of
-from kinfolk.objectives.translation import SamplingSchedule
-from kinfolk.text.train import train_pair_tokenizer
-from kinfolk.training.settings import TrainSettings
 from small_pairs import SIZES, VOCABULARY, pairs, train, translated, weights
 
 
@@ -56,31 +48,6 @@ def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path)
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert f"{sum(weight.numel() for weight in model.model.parameters()):,} parameters" in str(told[0])
     assert len(model.translate(["salt moon", "star"], max_length=3)) == 2  # type: ignore[arg-type]
-
-
-def test_the_evaluation_that_minutes_are_planned_by_writes_as_much_as_the_references() -> None:
-    texts = to_pairs(pairs(40))
-    words = train_pair_tokenizer("bpe", [pair.source for pair in texts], [pair.target for pair in texts], 50, True)
-    family, preset = preset_of("seq2seq-small")
-    ids = {"pad_id": words.pad_id, "start_id": words.begin_id, "end_id": words.end_id}
-    config = dataclasses.replace(preset.config, vocabulary_size=words.source_size, **ids, **SIZES["seq2seq"])
-    items = pair_samples(texts, words, config.context)
-    plan, place = SamplingSchedule(0), torch.device("cpu")
-    run = TranslationExperiment(
-        family, config, words, items, items, TrainSettings(), Path("run"), ("", ""), 0.0, plan, None, place
-    )
-    model, calls = run.init_model(0)[0].eval(), 0
-
-    def count(*given: object) -> None:
-        nonlocal calls
-        calls += 1
-
-    model.body.decoder.table.register_forward_hook(count)  # once a step, and where sources are read
-    run.timing_eval(model)
-    rehearsed, calls = calls, 0
-    run.evaluate(model)
-    longest = max(len(item.target) for item in items.items)
-    assert rehearsed <= longest + 3 < calls
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

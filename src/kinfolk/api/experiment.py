@@ -33,21 +33,25 @@ from kinfolk.errors import FolderError, InputError
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.tasks.task import EvalResult
+from kinfolk.training.budget import Clock, TimeLimit
 from kinfolk.training.distributed import world
 from kinfolk.training.runs import Progress, Run
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.step import validate_hardware
 from kinfolk.training.trainer import Trainer
 
+REPORT_SECONDS = 2.5  # for the pictures, the report and the saved model
 Split = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Called before training with its summary and the names of newly initialized parameters, and after each step."""
+    """Called before training with its summary and the names of newly initialized parameters, with what was planned by
+    the clock before the first step, and after each step."""
 
     before: Callable[[Any, Sequence[str]], None] = lambda summary, initialized: None
     step: Callable[[int, Progress], None] = lambda seed, progress: None
+    plan: Callable[[str], None] = lambda plan: None
 
     def beside(self, log: Callable[[int, Progress], None]) -> Callbacks:
         """These, and a log of every step."""
@@ -57,6 +61,17 @@ class Callbacks:
             log(seed, progress)
 
         return dataclasses.replace(self, step=step)
+
+
+@dataclass(frozen=True)
+class Session:
+    """One call of a training: whom it tells, and since when its clock runs."""
+
+    callbacks: Callbacks
+    clock: Clock
+
+    def beside(self, log: Callable[[int, Progress], None]) -> Session:
+        return dataclasses.replace(self, callbacks=self.callbacks.beside(log))
 
 
 @dataclass(frozen=True)
@@ -184,18 +199,19 @@ class Experiment(ABC):
         """All that the weights depend on: a run is resumed only if this is the same."""
         return {**self.identity, "settings": settings.described(), "config": dataclasses.asdict(model.config)}
 
-    def timing_eval(self, model: Model) -> object:
-        """What is timed to plan a run by minutes, where an untrained model would take longer than a trained one."""
-        return self.evaluate(model)
+    @abstractmethod
+    def evaluated_tokens(self) -> tuple[float, float]:
+        """How many tokens an evaluation while training takes through the model, and the last one, about: a run by
+        minutes is planned by it, until an evaluation was timed."""
 
     def collapsed(self, by_seed: Mapping[int, Mapping[str, float]]) -> list[str]:
         """Notes on seeds that learned nothing."""
         return []
 
-    def run(self, callbacks: Callbacks, notes: Sequence[str] = (), seeds: int = 1, report: bool = True) -> Trained:
+    def run(self, session: Session, notes: Sequence[str] = (), seeds: int = 1, report: bool = True) -> Trained:
         """Train every seed, then write the report and the best model."""
-        callbacks.before(self.summary, self.initialized)
-        results = self.train_seeds(seeds, callbacks)
+        session.callbacks.before(self.summary, self.initialized)
+        results = self.train_seeds(seeds, session)
         best = max(results, key=lambda seed: results[seed].result.selection_score)
         by_seed = {seed: result.result.metrics for seed, result in results.items()}
         notes = [*notes, *(note for result in results.values() for note in result.notes), *self.collapsed(by_seed)]
@@ -203,31 +219,49 @@ class Experiment(ABC):
         result = results[best].result
         return Trained(self.folder, self.summary, self.initialized, by_seed, result, self.baselines, notes)
 
-    def train_seeds(self, seeds: int, callbacks: Callbacks) -> dict[int, SeedResult]:
+    def train_seeds(self, seeds: int, session: Session) -> dict[int, SeedResult]:
         first = self.settings.seed
         shared: AbstractContextManager[Any] = nullcontext()
         if seeds > 1:  # their folders lie in the experiment's, which is locked as a whole and no other run's
             both = {name: self.identity[name] for name in ("start", "data")}
             shared = closing(Run.open(self.folder, {"seeds": seeds} | both))
         with shared:
-            numbers = range(first, first + seeds)
-            return {seed: self.train(seed, self._seed_folder(seed, seeds), callbacks) for seed in numbers}
+            return {
+                seed: self.train(seed, self._seed_folder(seed, seeds), session, first + seeds - seed)
+                for seed in range(first, first + seeds)
+            }
 
     def _seed_folder(self, seed: int, seeds: int) -> Path:
         return self.folder / f"seed-{seed}" if seeds > 1 else self.folder
 
-    def train(self, seed: int, folder: Path, callbacks: Callbacks) -> SeedResult:
-        """Run one seed to the end, or resume it."""
+    def train(self, seed: int, folder: Path, session: Session, seeds: int = 1) -> SeedResult:
+        """Run one seed to the end, or resume it; `seeds`, this one included, share the time that is left."""
         settings = dataclasses.replace(self.settings, seed=seed)
         model, _ = self.init_model(seed)
         with closing(Run.open(folder, self.description(settings, model))) as run:
-            objective, on_step = self.objective(model), partial(callbacks.step, seed)
+            objective, on_step = self.objective(model), partial(session.callbacks.step, seed)
             notes, seconds = Trainer(
-                model, objective, self.samples, settings, run, self.evaluate, on_step, self.location, self.timing_eval
+                model,
+                objective,
+                self.samples,
+                settings,
+                run,
+                self.evaluate,
+                on_step,
+                self.location,
+                self._limit(session, seeds),
             ).complete()
             log = run.entries()
         result, task = self.finish(model, log)
         return SeedResult(model, result, notes, log, seconds, task)
+
+    def _limit(self, session: Session, seeds: int) -> TimeLimit | None:
+        if self.settings.minutes is None:
+            return None
+        began, (evaluated, last) = session.clock.seconds, self.evaluated_tokens()
+        seconds, rest = (self.settings.minutes * 60 - began) / seeds, REPORT_SECONDS / seeds
+        finish, tell = last / max(evaluated, 1.0), session.callbacks.plan
+        return TimeLimit(seconds, session.clock, began, finish, rest, evaluated, tell)
 
     def _keep(self, results: dict[int, SeedResult], best: int, notes: Sequence[str], report: bool) -> list[str]:
         """Write the report and the best model, then drop the checkpoints; what could not be drawn."""
@@ -252,16 +286,17 @@ class Experiment(ABC):
         )
 
 
-def begin(output: Path, settings: TrainSettings, device: torch.device, callbacks: Callbacks | None) -> Callbacks:
+def begin(output: Path, settings: TrainSettings, device: torch.device, callbacks: Callbacks | None) -> Session:
     """Refuse, before anything is read, what the machine cannot do and a folder that is taken; the main process's
-    callbacks. A run that came to its end is not begun again, and a model's own folder is no place for a run."""
+    callbacks, and the clock from here on. A run that came to its end is not begun again, and a model's own folder is no
+    place for a run."""
     here = world()
     validate_hardware(settings.precision, settings.fsdp, device, here)
     if (output / "model").exists():
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
     if (output / "config.json").exists():
         raise FolderError(f"{output} is the folder of a model; choose another for the run")
-    return callbacks if callbacks is not None and here.is_main else Callbacks()
+    return Session(callbacks if callbacks is not None and here.is_main else Callbacks(), Clock())
 
 
 def without_dev(settings: TrainSettings) -> TrainSettings:

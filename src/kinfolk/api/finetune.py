@@ -82,7 +82,7 @@ def finetune(
     output = Path(output)
     options = TaskOptions(class_weights, crf if head is None else head.crf, Windows(window, stride))
     used = model.device if isinstance(model, TextModel) else pick_device(device)
-    callbacks = begin(output, settings, used, callbacks)
+    session = begin(output, settings, used, callbacks)
     encoder = model if isinstance(model, TextModel) else open_encoder(model, device, allow_pickle)
     split = partial(stratified_split, seed=settings.seed)
     sides = Sides.read(train, dev, lambda side: _read(side, task, columns, max_bad_rows), split)
@@ -93,9 +93,9 @@ def finetune(
     own = (encoder, make_task(task, sides.train, options), sides, settings, output)
     experiment = SupervisedExperiment(*own, dropout) if head is None else FrozenExperiment(*own, frozen=head)
     if not (tensorboard and world().is_main):
-        return experiment.run(callbacks, sides.notes, seeds, report)
+        return experiment.run(session, sides.notes, seeds, report)
     with tensorboard_log(output / "tensorboard", seeds > 1) as log:
-        return experiment.run(callbacks.beside(log), sides.notes, seeds, report)
+        return experiment.run(session.beside(log), sides.notes, seeds, report)
 
 
 def _source(name: str, source: Given) -> Source:

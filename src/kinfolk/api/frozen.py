@@ -33,7 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from kinfolk.api.embed import LAYERS, choose_layers
-from kinfolk.api.experiment import Callbacks, SeedResult
+from kinfolk.api.experiment import SeedResult, Session
 from kinfolk.api.supervised import SupervisedExperiment
 from kinfolk.checkpoints.manifest import check_manifest, write_manifest
 from kinfolk.data.batching import BATCH_TOKENS, token_batches
@@ -308,9 +308,9 @@ class FrozenExperiment(SupervisedExperiment):
         own = {"encoder": "frozen", "head": head, "layers": layers}
         return own if self.frozen.closed_form else own | super().reported_settings()
 
-    def train(self, seed: int, folder: Path, callbacks: Callbacks) -> SeedResult:
+    def train(self, seed: int, folder: Path, session: Session, seeds: int = 1) -> SeedResult:
         """Train or solve the head; the result has it on top of the encoder."""
-        result = self._solve(seed) if self.frozen.closed_form else super().train(seed, folder, callbacks)
+        result = self._solve(seed) if self.frozen.closed_form else super().train(seed, folder, session, seeds)
         whole = self.encoder.model.with_heads(dict(result.model.heads.items()))
         return dataclasses.replace(result, model=whole)
 

@@ -91,7 +91,7 @@ def pretrain(
     settings = TrainSettings().but(**(USUAL | dict(record.settings) | training))
     if world().size > 1 and family.config.carries_state:
         raise InputError("a language model's state is carried from step to step; start it without torchrun")
-    callbacks = begin(folder, settings, used, callbacks)
+    session = begin(folder, settings, used, callbacks)
     wanted = {"vocabulary_size": vocabulary_size, "vocabulary_kind": vocabulary_kind, "lowercase": lowercase}
     start = None if init is None else _start(init, record, size is not None or bool(changes), tokenizer)
     tokenizer = tokenizer if start is None else start.tokenizer
@@ -121,7 +121,7 @@ def pretrain(
         length = config.context
     train, held_out = (encode_corpus(tokenizer, side, record.task.by_sentence) for side in sides)
     task = record.task(train, held_out, tokenizer, config, batch_size or record.batch_size, length, settings.seed)
-    return PretrainingExperiment(kind, record, task, settings, folder, used, start).run(callbacks)
+    return PretrainingExperiment(kind, record, task, settings, folder, used, start).run(session)
 
 
 def _length(record: Pretraining, given: Mapping[str, int | None]) -> int:
@@ -213,6 +213,9 @@ class PretrainingExperiment(Experiment):
     def evaluate(self, model: Model) -> tuple[float, dict[str, float]]:
         metrics = self.task.evaluate(model)
         return -next(iter(metrics.values())), metrics
+
+    def evaluated_tokens(self) -> tuple[float, float]:
+        return self.task.evaluated_tokens(), self.task.evaluated_tokens(thorough=True)
 
     def finish(self, model: Model, log: Sequence[dict[str, Any]]) -> tuple[EvalResult, None]:
         return EvalResult(self.task.evaluate(model, thorough=True)), None

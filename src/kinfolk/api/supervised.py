@@ -130,6 +130,10 @@ class SupervisedExperiment(Experiment):
         result = self.evaluate_task(self.task, model)
         return result.selection_score, result.metrics
 
+    def evaluated_tokens(self) -> tuple[float, float]:
+        tokens = float(sum(map(len, self.dev.samples)))
+        return tokens, tokens
+
     def evaluate_task(self, task: Task, model: Model) -> EvalResult:
         return task.evaluate(model, self.dev) if self.dev.samples else EvalResult({})
 

@@ -94,7 +94,7 @@ def train_translator(
     settings, output, used = TrainSettings().but(**(USUAL | training)), Path(output), pick_device(device)
     sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_mode)
     check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
-    callbacks = begin(output, settings, used, callbacks)
+    session = begin(output, settings, used, callbacks)
     names = [name.rsplit("-", 1) for relative in all_families() if relative.is_conditional for name in relative.presets]
     check_choice("kind", kind, dict.fromkeys(known for known, _ in names))
     check_choice("size", size, [other for known, other in names if known == kind])
@@ -130,7 +130,7 @@ def train_translator(
         start,
         device=used,
     )
-    return experiment.run(callbacks, [*sides.notes, *experiment.notes])
+    return experiment.run(session, [*sides.notes, *experiment.notes])
 
 
 def _read(source: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:

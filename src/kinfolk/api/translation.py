@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import torch
@@ -36,6 +36,8 @@ SHOWN = 3
 MAX_UNKNOWN = 0.05  # of a side's tokens: more unknown ones are warned of
 MAX_EVALUATED = 500  # dev pairs that are translated at each evaluation
 TIE_BREAK = 1e-6  # what one of loss counts beside one of BLEU: enough to tell equals apart
+TOKEN_BY_TOKEN = 4.0  # what a token costs that is written, beside one that is read; and with a beam beside without
+BEAM = 2.5
 MAX_SAMPLES, MAX_TEXT = 20, 200
 NOTE = (
     "BLEU of {:,} dev pairs by sacreBLEU, {}: with a beam of {}, and greedy as while training. Exact is the share of "
@@ -225,20 +227,20 @@ class TranslationExperiment(Experiment):
         count = min(MAX_EVALUATED, len(pairs))
         return [pairs[int(index * len(pairs) / count)] for index in range(count)]
 
-    def evaluate(self, model: Model, max_tokens: int | None = None) -> tuple[float, dict[str, float]]:
+    def evaluate(self, model: Model) -> tuple[float, dict[str, float]]:
         """By BLEU of greedy search; of equals the one with less loss is better."""
         if not self.dev.items:
             return 0.0, {}
         translator = self.text_model(model)
-        greedy = translator.translate_settings(beam=1, max_length=max_tokens)
+        greedy = translator.translate_settings(beam=1)
         metrics = evaluate_bleu(translator, self.evaluated, greedy).metrics
         loss = mean_loss(model, self.dev.items)
         return metrics["bleu"] - TIE_BREAK * loss, {**metrics, "loss": loss}
 
-    def timing_eval(self, model: Model) -> object:
-        """An evaluation that writes as much as the references have: an untrained model would not end its texts."""
-        lengths = [len(sample.target) for sample in self.dev.items]
-        return self.evaluate(model, round(mean(lengths)) if lengths else None)
+    def evaluated_tokens(self) -> tuple[float, float]:
+        tokens = float(sum(map(len, self.dev.items)))
+        written = TOKEN_BY_TOKEN * tokens * len(self.evaluated) / max(1, len(self.dev.items))
+        return tokens + written, BEAM * written
 
     def finish(self, model: Model, log: Sequence[dict[str, Any]]) -> tuple[TranslationResult, None]:
         best = best_entry(log)

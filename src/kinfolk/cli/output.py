@@ -113,7 +113,7 @@ def run_training(train: Callable[..., Any], /, **arguments: Any) -> Any:
 
     is_main = world().is_main
     with training_progress() if is_main else contextlib.nullcontext(lambda seed, progress: None) as step:
-        result = train(**arguments, callbacks=Callbacks(show_data, step))
+        result = train(**arguments, callbacks=Callbacks(show_data, step, plan=log_line))
     return result if is_main else None
 
 

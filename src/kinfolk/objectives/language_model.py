@@ -33,6 +33,7 @@ from kinfolk.objectives.pretraining import EpochSamples, Pretraining, Pretrainin
 SCORED_LENGTH = 512  # tokens of a stream read at once for a perplexity; it changes only the memory
 SCORED_TOKENS = 2048
 EVAL_STREAMS, EVAL_TOKENS = 16, 8_192  # while training; at the end one stream, and all tokens
+ONE_STREAM = 3.0  # what a token of a single stream costs, beside one of several
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,12 @@ class LanguageModelTask(PretrainingTask):
         else:
             loss = mean_loss(model, dev[: EVAL_TOKENS + 1], overlap=0.0)
         return self._metrics(loss)
+
+    def evaluated_tokens(self, thorough: bool = False) -> float:
+        tokens = float(len(self.streams[1]))
+        if self.config.carries_state:
+            return tokens * ONE_STREAM if thorough else tokens
+        return 2 * tokens if thorough else min(tokens, EVAL_TOKENS)  # halves of the windows overlap
 
     def baselines(self) -> dict[str, float]:
         return self._metrics(self.unigram_entropy)

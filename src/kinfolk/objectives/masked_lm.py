@@ -112,6 +112,9 @@ class BertTask(PretrainingTask):
         means = {name: total / max(1.0, counts[name.rsplit("_", 1)[0]]) for name, total in sums.items()}
         return {"loss": means["masked_lm_loss"] + means["next_sentence_loss"], **dict(sorted(means.items()))}
 
+    def evaluated_tokens(self, thorough: bool = False) -> float:
+        return float(self.length * min(len(self.held_out), EVAL_SAMPLES[thorough]))
+
     def baselines(self) -> dict[str, float]:
         return {
             "masked_lm_loss": self.unigram_entropy,

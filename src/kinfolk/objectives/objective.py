@@ -60,7 +60,7 @@ class Objective:
         """The scores of the head, from which a task evaluates and predicts."""
         raise NotImplementedError
 
-    def at(self, step: int, total: int) -> Self:
+    def at(self, step: float, total: int) -> Self:
         """The objective of step number `step`, from 0, of `total`."""
         return self
 

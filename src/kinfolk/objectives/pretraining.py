@@ -118,6 +118,10 @@ class PretrainingTask(ABC):
         """Metrics by name; `thorough` at the end, where it may take longer."""
 
     @abstractmethod
+    def evaluated_tokens(self, thorough: bool = False) -> float:
+        """How many tokens that reads, about."""
+
+    @abstractmethod
     def baselines(self) -> dict[str, float]:
         """What some of the metrics are without a model: by chance, or by the frequencies of the train text."""
 

@@ -126,7 +126,7 @@ class ScheduledTranslation(Translation):
     sampling: SamplingSchedule = SamplingSchedule(0.5)
     share: float = 0.0
 
-    def at(self, step: int, total: int) -> Self:
+    def at(self, step: float, total: int) -> Self:
         return replace(self, share=step / total)
 
     @property

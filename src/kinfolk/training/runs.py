@@ -1,7 +1,7 @@
 """The folder of a run: what it depends on, how far it got, and how it resumes after a crash.
 
     run.json     everything that the run depends on, and the format of the folder; a resumed run must agree with it
-    plan.json    the number of steps, where the clock decided it: timed once, then kept
+    plan.json    the number of steps from each step on, where the clock decides it, written before it is used
     log.jsonl    per step: step, loss (losses by name, where there are several), learning_rate, epoch; where it was
                  evaluated also metrics and selection_score (higher is better)
     step-N/      an immutable checkpoint: weights, optimizer state, counters, a manifest
@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -34,7 +33,7 @@ from kinfolk.errors import FolderError, InputError, KinfolkError, missing_extra,
 from kinfolk.files import atomic_folder, lock_file, read_object, read_text, write_bytes, write_json, writing
 from kinfolk.training.distributed import world
 
-FORMAT = 2  # of the folder; an unfinished run of another format is refused
+FORMAT = 3  # of the folder; an unfinished run of another format is refused
 KEPT = 2  # newest checkpoints, besides the best
 Entries = Sequence[Mapping[str, Any]]  # of log.jsonl
 DIGESTS = {"data": "other examples", "start": "other weights to start from", "tokenizer": "another tokenizer"}
@@ -114,15 +113,15 @@ class Run:
         if self._lock is not None:
             self._lock.release()
 
-    def plan(self) -> int | None:
-        """The number of steps that was planned before the first, if one was."""
+    def plans(self) -> tuple[list[Any], dict[str, float] | None, bool]:
+        """The plans that are written down (budget.py), the costs they followed from, and whether the run ended."""
         path = self.folder / "plan.json"
-        total = read_object(path).get("total") if path.exists() else None
-        return total if type(total) is int and total > 0 else None
+        stored = read_object(path) if path.exists() else {}
+        return stored.get("plans", []), stored.get("costs"), stored.get("final", False)
 
-    def keep_plan(self, total: int) -> None:
-        """Remember the number of steps: a run that is killed before its first checkpoint must not plan another."""
-        write_json(self.folder / "plan.json", {"total": total})
+    def keep_plans(self, plans: Sequence[Any], costs: Mapping[str, float] | None, final: bool) -> None:
+        """To be written before they are used: a run that is killed must not plan anew what it did already."""
+        write_json(self.folder / "plan.json", {"plans": plans, "costs": costs, "final": final})
 
     def save(self, snapshot: Snapshot, best: bool = False) -> None:
         """Write a checkpoint, then point to it, then clear old ones away."""
@@ -136,17 +135,6 @@ class Run:
         for step in self.steps()[:-KEPT]:
             if f"step-{step}" not in (name, self._marked_best()):
                 self._remove(step)
-
-    def seconds_to_save(self, snapshot: Snapshot) -> float:
-        """How long a checkpoint takes; what is written for that is thrown away."""
-        path, start = self.folder / ".step-timed.part", time.perf_counter()
-        try:
-            with writing(path, snapshot.size):
-                path.mkdir()
-                snapshot.write(path)
-            return time.perf_counter() - start
-        finally:
-            shutil.rmtree(path, ignore_errors=True)
 
     def steps(self) -> list[int]:
         names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*") if path.is_dir())

@@ -60,7 +60,7 @@ class OptimizerSettings:
 class TrainSettings:
     seed: int = setting(0, "Random seed: order of the data, dropout, newly initialized weights.")
     epochs: float = setting(3.0, "Passes over the training data.")
-    minutes: float | None = setting(None, "Instead of epochs: as many steps as fit, evaluations included.")
+    minutes: float | None = setting(None, "Instead of epochs: wall-clock time until the model is saved.")
     steps: int | None = setting(None, "Instead of epochs: the number of steps.")
     batch_size: int = setting(32, "Examples per batch.")
     batch_tokens: int | None = setting(None, "Maximum number of tokens per batch, as well.")
@@ -139,8 +139,8 @@ def refuse_two_lengths(named: Mapping[str, Any]) -> None:
         raise InputError(f"{' and '.join(lengths)} each say how long to train; give one of them")
 
 
-def rate_factor(schedule: str, step: int, total: int, warmup: int) -> float:
-    """The factor for one step, from 0 to total - 1.
+def rate_factor(schedule: str, step: float, total: int, warmup: int) -> float:
+    """The factor for one step, from 0 to total - 1; between two where a run was planned anew (budget.py).
 
     >>> [round(rate_factor("linear", step, total=6, warmup=2), 2) for step in range(6)]
     [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
@@ -162,5 +162,5 @@ def rate_factor(schedule: str, step: int, total: int, warmup: int) -> float:
     return {"constant": 1.0, "linear": 1.0 - after / rest, "cosine": 0.5 * (1.0 + _cosine(after, rest))}[schedule]
 
 
-def _cosine(step: int, steps: int) -> float:
+def _cosine(step: float, steps: int) -> float:
     return math.cos(math.pi * step / steps)

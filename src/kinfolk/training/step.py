@@ -78,7 +78,7 @@ class TrainStep:
         self._unfrozen: int | None = None
         self._carried: tuple[Tensor, ...] | None = None  # from batch to batch, where the objective asks for it
 
-    def schedule(self, step: int, total: int) -> None:
+    def schedule(self, step: float, total: int) -> None:
         self._loss.objective = self.objective.at(step, total)
 
     def unfreeze(self, depth: int) -> None:

@@ -7,17 +7,16 @@ its last checkpoint to the same weights, bit for bit (same machine, same number 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import signal
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import partial
-from statistics import mean, median
+from itertools import chain
+from statistics import median
 from types import FrameType
 from typing import Any
 
@@ -29,15 +28,24 @@ from kinfolk.errors import FolderError, StopSignalError, TrainingError, shorten_
 from kinfolk.machine import HeapTrimmer
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
+from kinfolk.training.budget import (
+    FORWARD,
+    REHEARSAL,
+    SECONDS_BETWEEN_SAVES,
+    WRITTEN_PER_SECOND,
+    Budget,
+    Costs,
+    Horizon,
+    TimeLimit,
+    typical,
+)
 from kinfolk.training.distributed import load_weights, world
 from kinfolk.training.runs import Progress, Run, Snapshot
 from kinfolk.training.settings import TrainSettings, rate_factor
 from kinfolk.training.step import Losses, TrainStep, restore_tables, train_only_rows
 
-SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
-WARMUP_STEPS, TIMED_STEPS = 2, 6
-TIMED_AMONG = 200  # steps of which those of typical length are timed
-COUNTERS = ("total", "best", "best_step", "without_improvement")  # of a checkpoint
+REHEARSED_AMONG = 40  # steps, of which those of typical length are rehearsed
+COUNTERS = ("best", "best_step", "without_improvement")  # of a checkpoint
 
 
 Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # selection score (higher is better), metrics
@@ -46,8 +54,7 @@ Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # selection score 
 class Trainer:
     """Trains `model` on `samples` under `objective`, in the folder of `run`; the same in every process of a run.
     Samples that are no plan of their own are shuffled, neighbours alike in length. `describe_row` names an example's
-    row in messages; only process 0 calls `on_step`. `timing_eval` is timed instead of `evaluate`, where an untrained
-    model would take longer than later."""
+    row in messages; only process 0 calls `on_step`. With a `limit`, as many steps are made as fit into its seconds."""
 
     def __init__(
         self,
@@ -59,10 +66,10 @@ class Trainer:
         evaluate: Evaluate,
         on_step: Callable[[Progress], None] = lambda progress: None,
         describe_row: Callable[[int], str] = "example {}".format,
-        timing_eval: Callable[[Any], object] | None = None,
+        limit: TimeLimit | None = None,
     ):
         self.model, self.objective, self.samples, self.settings = model, objective, samples, settings
-        self.run, self.evaluate, self.timing_eval = run, evaluate, timing_eval or evaluate
+        self.run, self.evaluate, self.limit = run, evaluate, limit
         self.on_step, self.describe_row, self.world = on_step, describe_row, world()
         sizes = settings.seed, settings.batch_size, settings.batch_tokens
         self.plan = samples if isinstance(samples, Plan) else BatchSampler(list(map(len, samples)), *sizes)
@@ -70,7 +77,9 @@ class Trainer:
             train_only_rows(model, (sample.ids for sample in samples))
         self.train_step = TrainStep(model, objective, settings, self.world)
         self.top = max(model.layer_ids().values())
-        self.step = self.total = 0
+        self.step = 0
+        self.horizon = Horizon(((0, 1, 1),))
+        self.budget: Budget | None = None  # of process 0, while the clock decides how long the run is
         self.best: float | None = None
         self.best_step: int | None = None
         self.without_improvement = 0  # evaluations since the best
@@ -81,22 +90,38 @@ class Trainer:
         """Run to the end, or resume from the last checkpoint; notes on damaged checkpoints."""
         notes = self._resume()
         notes += [f"resumed after step {self.step:,}"] if self.step else []
-        due, self.saved, heap = self._evaluation_steps(), time.monotonic(), HeapTrimmer()
+        self.saved, heap = time.monotonic(), HeapTrimmer()
         with stopping() as signals:
             while self.step < self.total and self.without_improvement < (self.settings.patience or math.inf):
-                losses = self._one_step(self.step)
+                losses = self._timed("step", partial(self._one_step, self.step))
                 self.step += 1
-                improved, metrics = self._evaluate() if self.step in due else (False, None)
+                due = self._is_evaluated(self.step)
+                improved, metrics = self._timed("evaluation", self._evaluate) if due else (False, None)
                 self._log(losses, metrics)
-                # The signal that any of the processes received, and the time since the last checkpoint.
-                here = [max(signals, default=0), time.monotonic() - self.saved]
-                received, age = self.world.all_reduce(here, ReduceOp.MAX)
-                if self.step in due or received or age > SECONDS_BETWEEN_SAVES:
-                    self._save(improved)
+                # The signal that any of the processes received, the time since the last checkpoint, whether to look.
+                here = [max(signals, default=0), time.monotonic() - self.saved, self._wants_look(due)]
+                received, age, look = self.world.all_reduce(here, ReduceOp.MAX)
+                if due or received or age > SECONDS_BETWEEN_SAVES:
+                    self._timed("save", partial(self._save, improved))
                 if received:
                     raise StopSignalError(int(received))
+                if look:
+                    self._look()
                 heap.step()
+        if self.budget is not None:
+            self._keep_plans()
         return notes
+
+    @property
+    def total(self) -> int:
+        return self.horizon.total
+
+    def _timed(self, what: str, action: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        result = action()
+        if self.budget is not None:
+            self.budget.took(what, time.perf_counter() - start)
+        return result
 
     def complete(self) -> tuple[list[str], float | None]:
         """As `train`; then the model has its best weights. Notes, and seconds unless an earlier process did a part."""
@@ -106,7 +131,7 @@ class Trainer:
         if self.step < self.total:
             notes.append(f"stopped at step {self.step:,} of {self.total:,}, early: no improvement")
         notes += self.load_best()
-        if self.settings.weight_averaging and self.step <= self._averaged_from():
+        if self.settings.weight_averaging and self.step <= self._averaged_from(self.horizon):
             notes.append(f"stopped at step {self.step:,}, before the part of the run whose weights are averaged")
         return notes, seconds
 
@@ -114,6 +139,7 @@ class Trainer:
         step, score = self.last_evaluation
         counters = {name: getattr(self, name) for name in COUNTERS}
         counters["selection_score"] = score if step == self.step else None
+        counters["seconds"] = None if self.budget is None else self.budget.used
         snapshot = Snapshot(self.step, self.train_step.state(), counters)
         self.world.on_main(lambda: self.run.save(snapshot, improved))
         self.saved = time.monotonic()
@@ -132,15 +158,18 @@ class Trainer:
     def _one_step(self, step: int) -> Losses:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
         # Gradual unfreezing: the heads first, then layer by layer downwards.
-        span = self.settings.gradual_unfreezing * self.total
-        self.train_step.unfreeze(0 if span == 0 else max(0, self.top - int(step / span * (self.top + 1))))
-        self.train_step.schedule(step, self.total)
-        factor = rate_factor(self.settings.schedule, step, self.total, round(self.settings.warmup * self.total))
+        horizon = self.horizon.known(step)
+        position, total = horizon.position(step), horizon.total
+        span = self.settings.gradual_unfreezing * total
+        self.train_step.unfreeze(0 if span == 0 else max(0, self.top - int(position / span * (self.top + 1))))
+        self.train_step.schedule(position, total)
+        factor = rate_factor(self.settings.schedule, position, total, round(self.settings.warmup * total))
         losses = self.train_step.step(self._batches(step), factor)
         if losses is None:
             raise self._not_finite(step)
-        if self.settings.weight_averaging and step >= self._averaged_from():
-            self.train_step.average(step - self._averaged_from())
+        averaged = step - self._averaged_from(horizon)
+        if self.settings.weight_averaging and averaged >= 0:
+            self.train_step.average(averaged)
         return losses
 
     def _batches(self, step: int) -> list[list[Sample]]:
@@ -157,8 +186,8 @@ class Trainer:
         reason = f"the loss or its gradient is not a finite number; the batch held {shown}"
         return TrainingError(f"step {step + 1}: {reason}; lower the learning rate or look at these rows")
 
-    def _averaged_from(self) -> int:
-        return min(round((1 - self.settings.weight_averaging) * self.total), self.total - 1)
+    def _averaged_from(self, horizon: Horizon) -> int:
+        return horizon.first_step(1 - self.settings.weight_averaging)
 
     def load_best(self) -> list[str]:
         """Put the weights of the best evaluation into the model; notes on damaged checkpoints."""
@@ -182,11 +211,11 @@ class Trainer:
         self.without_improvement = 0 if improved else self.without_improvement + 1
         return improved, metrics
 
-    def _evaluation_steps(self) -> set[int]:
-        every, count = self.settings.evaluate_every, min(self.settings.evaluations, self.total)
+    def _is_evaluated(self, step: int) -> bool:
+        every = self.settings.evaluate_every
         if every is not None:
-            return {*range(every, self.total, every), self.total}
-        return {round(self.total * (index + 1) / count) for index in range(count)}
+            return step % every == 0 or step >= self.total
+        return self.horizon.is_evaluated(step)
 
     def _shared(self, snapshot: Snapshot | None) -> Snapshot | None:
         if self.world.size == 1:
@@ -201,78 +230,73 @@ class Trainer:
     def _resume(self) -> list[str]:
         snapshot, notes = self.world.on_main(self.run.newest) or (None, [])
         snapshot = self._shared(snapshot)
-        if snapshot is None:
-            self.total = self._planned_steps()
-        else:
+        if snapshot is not None:
             self.train_step.restore(snapshot.tensors)
             self.step = snapshot.step
             for name in COUNTERS:
                 setattr(self, name, snapshot.counters[name])
         self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
+        if self.limit is None:
+            self.horizon = Horizon(((0, self._steps(), min(self.settings.evaluations, self._steps())),))
+        else:
+            self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
         return notes
 
-    def _planned_steps(self) -> int:
+    def _steps(self) -> int:
         if self.settings.steps is not None:
             return self.settings.steps
-        if self.settings.minutes is None:
-            return max(1, self.plan.steps(self.settings.epochs) // self.settings.gradient_accumulation)
-        planned = self.world.broadcast(self.world.on_main(self.run.plan))
-        if planned is None:
-            start, evaluations, every = time.monotonic(), self.settings.evaluations, self.settings.evaluate_every
-            costs = self._costs()
-            if every is not None:
-                spread = costs.step + (costs.evaluation + costs.save) / every
-                costs, evaluations = dataclasses.replace(costs, step=spread), 1
-            left = self.settings.minutes * 60 - (time.monotonic() - start)
-            planned = self.world.broadcast(steps_that_fit(left, costs, evaluations))
-            self.world.on_main(lambda: self.run.keep_plan(planned))
-        return int(planned)
+        return max(1, self.plan.steps(self.settings.epochs) // self.settings.gradient_accumulation)
 
-    def _costs(self) -> Costs:
-        """Time steps of typical length, an evaluation and a checkpoint, on a copy that is thrown away."""
+    def _plan(self, limit: TimeLimit, used: float | None) -> None:
+        """The plans that are written down already, or a first one; process 0 decides."""
+        limit.clock.earlier += used or 0.0
+        plans, costs, final = self.world.broadcast(self.world.on_main(self.run.plans) or ((), None, False))
+        if not plans:
+            costs = self._rehearsed(limit)
+        if self.world.is_main and not final:
+            wanted = self.settings.evaluations, self.settings.evaluate_every
+            self.budget = Budget(limit, *wanted, Costs(**costs))
+        first = None if plans or self.budget is None else self.budget.first().plans
+        self._use(plans or first, keep=not plans)
+
+    def _use(self, plans: Any, keep: bool) -> None:
+        """Plans of process 0, which are written down first."""
+        self.horizon = Horizon(tuple(map(tuple, self.world.broadcast(plans))))
+        if keep:
+            self.world.on_main(self._keep_plans)
+
+    def _keep_plans(self) -> None:
+        costs = None if self.budget is None else asdict(self.budget.costs)
+        self.run.keep_plans(self.horizon.plans, costs, final=self.step >= self.total)
+
+    def _wants_look(self, evaluated: bool) -> float:
+        replayed = self.step < self.horizon.plans[-1][0]  # this process goes on from before the last plan
+        return float(self.budget is not None and not replayed and (evaluated or self.budget.due))
+
+    def _look(self) -> None:
+        before = self.horizon
+        now = before if self.budget is None else self.budget.look(before, self.step)
+        self._use(now.plans, keep=now is not before)
+
+    def _rehearsed(self, limit: TimeLimit) -> dict[str, float]:
+        """Costs, from steps of typical length on a copy that is thrown away."""
         model = copy.deepcopy(self.model)
         train_step = TrainStep(model, self.objective, self.settings, self.world)
         train_step.unfreeze(0)
         train_step.schedule(1, 2)  # the middle of the run
-        lengths = [sum(len(sample) for batch in self._batches(step) for sample in batch) for step in range(TIMED_AMONG)]
-        chosen = typical(lengths, WARMUP_STEPS + TIMED_STEPS)
-        seconds = [seconds_of(partial(train_step.step, self._batches(index), factor=0.0)) for index in chosen]
-        with train_step.evaluation(), torch.inference_mode():
-            evaluation = seconds_of(partial(self.timing_eval, model))
-        snapshot = Snapshot(0, train_step.state(), {})
-        save = self.world.on_main(lambda: self.run.seconds_to_save(snapshot))
-        return Costs(median(seconds[WARMUP_STEPS:]), evaluation, save or 0.0)
-
-
-@dataclass(frozen=True)
-class Costs:
-    step: float
-    evaluation: float
-    save: float
-
-    def run(self, steps: int, evaluations: int) -> float:
-        """Seconds of a run: steps, evaluations and checkpoints, and the last evaluation of the model that is kept."""
-        evaluated = min(evaluations, steps)
-        between = steps * self.step // SECONDS_BETWEEN_SAVES
-        return steps * self.step + (evaluated + 1) * self.evaluation + (evaluated + between) * self.save
-
-
-def steps_that_fit(seconds: float, costs: Costs, evaluations: int) -> int:
-    """The largest number of steps, at least one, whose run takes no longer."""
-    upper = int(seconds / costs.step) + 1 if seconds > 0 else 1
-    return max(1, bisect_right(range(1, upper + 1), seconds, key=lambda steps: costs.run(steps, evaluations)))
-
-
-def typical(tokens: Sequence[int], count: int) -> list[int]:
-    """The indices of those nearest the mean: steps differ by their length, and a short one says little of the run."""
-    middle = mean(tokens)
-    return sorted(range(len(tokens)), key=lambda index: abs(tokens[index] - middle))[:count]
-
-
-def seconds_of(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
+        lengths = [sum(map(len, chain(*self._batches(step)))) for step in range(REHEARSED_AMONG)]
+        found, start = [], time.perf_counter()
+        for index in typical(lengths):
+            begun = time.perf_counter()
+            train_step.step(self._batches(index), factor=0.0)
+            found.append(time.perf_counter() - begun)
+            late = time.perf_counter() - start + found[-1] > REHEARSAL * limit.seconds
+            if self.world.all_reduce([len(found) > 1 and late], ReduceOp.MAX)[0]:
+                break
+        step = median(found[1:])  # the first one only warmed up
+        evaluation = FORWARD * step * limit.evaluated / max(1, median(lengths))
+        size = Snapshot(0, train_step.state(), {}).size
+        return asdict(Costs(step, evaluation, size / WRITTEN_PER_SECOND, limit.finish, limit.rest))
 
 
 @contextmanager

@@ -1,0 +1,213 @@
+"""How long a run is: a number of steps, or minutes, within which the number of steps is planned and planned again.
+
+Minutes are those of the clock, from the first read of the data to the saved model. The first plan follows from a few
+steps that are rehearsed; while the run goes on, what steps, evaluations and checkpoints really take corrects it. Each
+plan is written down before it is used, so a run that is killed replays its plans and comes to the same weights.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import mean
+
+SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
+REHEARSAL = 0.05  # of the minutes, at most; but two steps
+EVALUATING = 0.1  # of the minutes, at most; but one evaluation at least
+LOOK_EVERY = 1 / 30  # of the minutes: how often the plan is looked at
+WORTH_A_PLAN = 0.005  # of the minutes: smaller corrections wait for the next look
+FORWARD = 1 / 3  # of the time of a training step: its forward pass
+FEW_STEPS = 30  # with fewer a run learns little, whatever the model
+WRITTEN_PER_SECOND = 2e8  # bytes of a checkpoint, before one was timed
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """The plans of a run: from `step` on, it ends after `total` steps and evaluates `evaluations` times in all.
+
+    Progress p(k) runs from 0 before the first step to 1 after the last. A new plan made at step s bends it, p stays
+    continuous:
+
+        p(k) = p(s) + (1 - p(s)) (k - s) / (total - s)
+
+    Schedules follow p(k) * total, which is k as long as there is one plan.
+    """
+
+    plans: tuple[tuple[int, int, int], ...]  # (step, total, evaluations)
+
+    @property
+    def total(self) -> int:
+        return self.plans[-1][1]
+
+    @property
+    def evaluations(self) -> int:
+        return self.plans[-1][2]
+
+    def known(self, step: int) -> Horizon:
+        """The plans that step number `step` follows: those made before it."""
+        return Horizon(tuple(plan for plan in self.plans if plan[0] <= step))
+
+    def progress(self, step: int) -> float:
+        progress = 0.0
+        for (start, total, _), end in zip(self.plans, (*(plan[0] for plan in self.plans[1:]), math.inf), strict=True):
+            progress += (1 - progress) * (min(step, end) - start) / (total - start)
+            if step <= end:
+                break
+        return progress
+
+    def position(self, step: int) -> float:
+        """The step of a run of `total` steps that was planned at once."""
+        return step if len(self.plans) == 1 else self.progress(step) * self.total
+
+    def first_step(self, progress: float) -> int:
+        """The first step, before the last one's end, with at least this progress before it."""
+        return min(bisect_left(range(self.total), progress, key=self.progress), self.total - 1)
+
+    def is_evaluated(self, step: int) -> bool:
+        """After this step?"""
+        if step >= self.total:
+            return True
+        evaluations = next(count for start, _, count in reversed(self.plans) if start < step)
+        return _parts(self.progress(step), evaluations) > _parts(self.progress(step - 1), evaluations)
+
+    def planned_anew(self, step: int, total: int, evaluations: int) -> Horizon:
+        return Horizon((*self.plans, (step, total, evaluations)))
+
+
+def _parts(progress: float, count: int) -> int:
+    """How many of `count` equal parts are done; a share that lacks a rounding error counts."""
+    return int(progress * count + 1e-9)
+
+
+class Clock:
+    """Seconds that a run has taken, those of processes that were killed included."""
+
+    def __init__(self) -> None:
+        self._start, self.earlier = time.monotonic(), 0.0
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._start + self.earlier
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of a step, an evaluation, a checkpoint, and of what follows the last step: as many evaluations as
+    `finish`, and `rest`."""
+
+    step: float
+    evaluation: float
+    save: float
+    finish: float = 1.0
+    rest: float = 0.0
+
+    def run(self, steps: int, evaluations: int) -> float:
+        """Seconds of a run, or of what is left of one."""
+        evaluated = min(evaluations, steps)
+        between = steps * self.step // SECONDS_BETWEEN_SAVES
+        finishing = self.finish * self.evaluation + self.rest
+        return steps * self.step + evaluated * self.evaluation + (evaluated + between) * self.save + finishing
+
+    def evaluations_that_pay(self, seconds: float, wanted: int, least: int) -> int:
+        """As many as are wanted, but no more than a tenth of the time allows."""
+        return min(wanted, max(least, int(EVALUATING * seconds / max(self.evaluation + self.save, 1e-9))))
+
+
+def steps_that_fit(seconds: float, costs: Costs, evaluations: int) -> int:
+    """The largest number of steps, at least one, whose run takes no longer."""
+    upper = int(seconds / costs.step) + 1 if seconds > 0 else 1
+    return max(1, bisect_right(range(1, upper + 1), seconds, key=lambda steps: costs.run(steps, evaluations)))
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """Seconds that a run may take, since `began` on a clock that runs already. What follows the last step takes as long
+    as `finish` evaluations and `rest` seconds; one evaluation reads `evaluated` tokens, which says what it takes until
+    one was timed."""
+
+    seconds: float
+    clock: Clock
+    began: float = 0.0
+    finish: float = 1.0
+    rest: float = 0.0
+    evaluated: float = 0.0
+    tell: Callable[[str], None] = lambda plan: None  # of the first plan, before the first step
+
+
+@dataclass
+class Budget:
+    """What a run learns about its own costs, and the plans that follow."""
+
+    limit: TimeLimit
+    evaluations: int
+    every: int | None  # steps between evaluations, where the user fixed them
+    costs: Costs
+    looked: float = field(init=False)  # after how many seconds of the run
+    _steps: list[float] = field(default_factory=list)  # seconds of each since
+    _least: int = 2  # evaluations: one half-way that is timed, or the last one could be a surprise; then one
+
+    def __post_init__(self) -> None:
+        self.looked = self.used
+
+    @property
+    def used(self) -> float:
+        return self.limit.clock.seconds - self.limit.began
+
+    @property
+    def due(self) -> bool:
+        return self.used - self.looked > LOOK_EVERY * self.limit.seconds
+
+    def took(self, what: str, seconds: float) -> None:
+        """Learn what a step, an evaluation or a checkpoint took."""
+        if what == "step":
+            self._steps.append(seconds)
+        else:
+            self._learn_steps()
+            self.costs = replace(self.costs, **{what: seconds})
+            self._least = 1 if what == "evaluation" else self._least
+
+    def first(self) -> Horizon:
+        left = self.limit.seconds - self.used
+        steps, evaluations = self._fitting(left, self.evaluations)
+        plan = f"{steps:,} steps of {self.costs.step:.2g} s fit into the {max(0.0, left):,.0f} seconds that are left"
+        few = "; warning: too few to learn much: give more minutes, or choose a smaller model" * (steps < FEW_STEPS)
+        self.limit.tell(plan + few)
+        return Horizon(((0, steps, evaluations),))
+
+    def look(self, horizon: Horizon, step: int) -> Horizon:
+        """The same plan, or a new one from this step on where the time that is left fits another number of steps."""
+        self.looked = self.used
+        self._learn_steps()
+        if step >= horizon.total:
+            return horizon
+        wanted = self.costs.evaluations_that_pay(self.limit.seconds, self.evaluations, self._least)
+        ahead = wanted - _parts(horizon.progress(step), wanted)
+        steps, _ = self._fitting(self.limit.seconds - self.looked, ahead)
+        change = abs(step + steps - horizon.total) * self.costs.step
+        if change < WORTH_A_PLAN * self.limit.seconds and wanted == horizon.evaluations:
+            return horizon
+        return horizon.planned_anew(step, step + steps, wanted)
+
+    def _learn_steps(self) -> None:
+        if self._steps:
+            step_seconds = mean(self._steps)
+            slower = step_seconds / self.costs.step  # so will be what was not timed since
+            self.costs = replace(self.costs, step=step_seconds, evaluation=slower * self.costs.evaluation)
+            self._steps.clear()
+
+    def _fitting(self, seconds: float, evaluations: int) -> tuple[int, int]:
+        costs = self.costs
+        if self.every is not None:
+            spread = costs.step + (costs.evaluation + costs.save) / self.every
+            return steps_that_fit(seconds, replace(costs, step=spread), 1), evaluations
+        pay = costs.evaluations_that_pay(self.limit.seconds, evaluations, min(self._least, evaluations))
+        return steps_that_fit(seconds, costs, pay), pay
+
+
+def typical(tokens: Sequence[int]) -> list[int]:
+    """Indices from those nearest the mean on: steps differ by their length, and a short one says little of the run."""
+    middle = mean(tokens)
+    return sorted(range(len(tokens)), key=lambda index: abs(tokens[index] - middle))
