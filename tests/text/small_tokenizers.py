@@ -22,8 +22,8 @@ SENTENCES = (
     "A teacher teaches, a painter paints, a baker bakes, a singer sings and a writer writes.",
     "The email said: meet me @ 7:30 (or later), bring $20 & don't tell anyone!",
 )
-KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram")
-SIZES = {"wordpiece": 320, "bpe": 320, "byte_bpe": 400, "unigram": 150}
+KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "characters")
+SIZES = {"wordpiece": 320, "bpe": 320, "byte_bpe": 400, "unigram": 150, "characters": 82}
 
 NASTY = (
     "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -10,6 +11,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
 from small_tokenizers import KINDS, SENTENCES, SIZES, small
 
 from kinfolk.errors import InputError
@@ -70,7 +74,7 @@ def test_texts_are_laid_out_as_the_family_does():
 def test_other_special_tokens_can_be_asked_for():
     roles = {"unk": "<?>", "cls": "<start>", "sep": "<end>", "mask": "<hole>", "pad": "<nil>"}
     for kind in KINDS:
-        ours = train_tokenizer(kind, SENTENCES, 300 if kind != "unigram" else 120, special_tokens=roles)
+        ours = train_tokenizer(kind, SENTENCES, {"unigram": 120, "characters": 82}.get(kind, 300), special_tokens=roles)
         assert ours.special_tokens == roles
         assert ours.encode("the <hole> boat").tokens[0] == "<start>"
         assert ours.mask_id in ours.encode("the <hole> boat").ids
@@ -78,7 +82,7 @@ def test_other_special_tokens_can_be_asked_for():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_lower_case_is_an_option(kind: str):
-    size = SIZES[kind]
+    size = 70 if kind == "characters" else SIZES[kind]
     lower, cased = (train_tokenizer(kind, SENTENCES * 3, size, lowercase=choice) for choice in (True, False))
     assert lower.encode("THE BOAT").ids == lower.encode("the boat").ids
     assert cased.encode("THE BOAT").ids != cased.encode("the boat").ids
@@ -95,8 +99,9 @@ def test_bytes_spell_everything():
 def test_a_corpus_that_is_too_small_is_refused(kind: str):
     with pytest.raises(InputError, match=r"\(12 texts\).*vocabulary_size=30000"):
         train_tokenizer(kind, SENTENCES, 30_000)
-    with pytest.raises(InputError, match="vocabulary_size=20"):
-        train_tokenizer(kind, SENTENCES, 20)
+    if kind != "characters":  # of which the commonest are kept
+        with pytest.raises(InputError, match="vocabulary_size=20"):
+            train_tokenizer(kind, SENTENCES, 20)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
@@ -123,3 +128,26 @@ def test_wrong_arguments_are_named():
 def test_strange_texts_do_not_stop_the_learning(kind: str):
     strange = ["\ud800 lone", "\0", "\n\n", "river" * 2_000, "a\r\nb"]
     assert train_tokenizer(kind, [*SENTENCES * 3, *strange], SIZES[kind]).vocabulary_size == SIZES[kind]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "words"])
+def test_each_digit_is_a_piece_unless_whole_numbers_are_asked_for(kind: str, tmp_path: Path):
+    texts = [f"on {year} b{year % 7}b, {year}!" for year in range(1900, 1920) for _ in range(20)]
+    apart, whole = (
+        train_tokenizer(kind, texts, 600, False, at_most=True, whole_numbers=whole) for whole in (False, True)
+    )
+    several = re.compile(r"\d\D*\d")
+    assert not [token for token in apart.encode("1917 b3b 19a20 x1900").tokens if several.search(token)]
+    assert bool([token for token in whole.encode("1917").tokens if several.search(token)]) == (kind != "characters")
+    apart.save(tmp_path)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in ("on 1917 b3b", "19a20", "x1900!", "12 345,67"):
+        assert theirs(text)["input_ids"] == apart.encode(text).ids
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "Zs"], exclude_characters="▁"), min_size=1, max_size=30))
+def test_characters_come_back_one_by_one(text: str):
+    tokenizer = train_tokenizer("characters", [text, "other text"], 1000, at_most=True)
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    assert len(ids) == len(text)
+    assert tokenizer.decode(ids) == text

@@ -59,6 +59,7 @@ def pretrain(
     vocabulary_size: int | None = None,
     vocabulary_kind: str | None = None,
     lowercase: bool | None = None,
+    whole_numbers: bool | None = None,
     tokenizer: Tokenizer | None = None,
     init: str | Path | None = None,
     batch_size: int | None = None,
@@ -76,10 +77,11 @@ def pretrain(
     by default blank lines where there are some, else lines), `column` where the texts of a table are. Without `dev` the
     last twentieth of the documents is held out. `size` names a preset, `changes` are settings that differ from it, as
     in `{"width": 320}`. A tokenizer of `vocabulary_size` tokens (8,000 or as many as the corpus has) is trained too,
-    unless one is given as `tokenizer`. `init` continues a checkpoint, with its tokenizer. `max_length` is the number
-    of tokens of a sample; recurrent models read `batch_size` streams, `bptt_length` tokens of each in a step, and carry
-    their state on. How to train is said by name, as in `minutes=45, learning_rate=1e-3` (all names: TrainSettings and
-    OptimizerSettings). The same call on the same folder resumes its run.
+    unless one is given as `tokenizer`; each digit is a piece, unless `whole_numbers` may be. `init` continues a
+    checkpoint, with its tokenizer. `max_length` is the number of tokens of a sample; recurrent models read `batch_size`
+    streams, `bptt_length` tokens of each in a step, and carry their state on. How to train is said by name, as in
+    `minutes=45, learning_rate=1e-3` (all names: TrainSettings and OptimizerSettings). The same call on the same folder
+    resumes its run.
     """
     record, folder, used = pretraining(kind), Path(output), pick_device(device)
     family = family_of(record.family)
@@ -92,7 +94,8 @@ def pretrain(
     if world().size > 1 and family.config.carries_state:
         raise InputError("a language model's state is carried from step to step; start it without torchrun")
     session = begin(folder, settings, used, callbacks)
-    wanted = {"vocabulary_size": vocabulary_size, "vocabulary_kind": vocabulary_kind, "lowercase": lowercase}
+    wanted = {"vocabulary_size": vocabulary_size, "vocabulary_kind": vocabulary_kind}
+    wanted |= {"lowercase": lowercase, "whole_numbers": whole_numbers}
     start = None if init is None else _start(init, record, size is not None or bool(changes), tokenizer)
     tokenizer = tokenizer if start is None else start.tokenizer
     if tokenizer is not None and any(value is not None for value in wanted.values()):
@@ -109,6 +112,7 @@ def pretrain(
         record.lowercase if lowercase is None else lowercase,
         dict(record.roles),
         at_most=vocabulary_size is None,
+        whole_numbers=bool(whole_numbers),
     )
     if start is None:
         preset = family.presets[f"{record.preset}-{check_choice('size', size or record.size, sizes)}"].config

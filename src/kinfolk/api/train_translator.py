@@ -60,6 +60,7 @@ def train_translator(
     vocabulary_size: int | None = None,
     vocabulary_kind: str | None = None,
     joint: bool | None = None,
+    whole_numbers: bool | None = None,
     tokenizer: PairTokenizer | None = None,
     init_decoder: str | Path | nn.Module | None = None,
     label_smoothing: float = 0.1,
@@ -77,8 +78,9 @@ def train_translator(
     two files with a line for each (`source`, `target`), or in a list. `dev` is a file, a list, or a tuple of two files;
     without it 2,000 pairs or a tenth are held out, no source on both sides; an empty list holds nothing out, and the
     last weights are kept. `kind` is transformer, attention or seq2seq; `changes` are settings of the model that differ
-    from its `size`, as in `{"dropout": 0.3}`. `vocabulary_size` is the number of pieces (8,000 or fewer;
-    `vocabulary_kind`: bpe, unigram, byte_bpe, wordpiece, words) that both sides share, or with `joint=False` of each; a
+    from its `size`, as in `{"dropout": 0.3}`. `vocabulary_size` is the number of pieces (8,000 or fewer) that both
+    sides share, or with `joint=False` of each; `vocabulary_kind` is bpe, unigram, byte_bpe, wordpiece, characters or
+    words; each digit is a piece, unless `whole_numbers` may be. A
     `tokenizer` that was learned before may take their place. `init_decoder` starts a recurrent decoder as a language
     model, whose shape it then has: the model's folder, whose vocabulary the target has then, while the source learns
     its own, or the model, with a tokenizer for both sides.
@@ -103,7 +105,7 @@ def train_translator(
     if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
         raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
     start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
-    _check_vocabulary(tokenizer, start, (vocabulary_size, vocabulary_kind, joint))
+    _check_vocabulary(tokenizer, start, joint, (vocabulary_size, vocabulary_kind, joint, whole_numbers))
     if (pairs is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give the training pairs as one file (pairs), or as two (source and target)")
     train: Any = (source, target) if pairs is None else pairs
@@ -112,7 +114,7 @@ def train_translator(
     split, held_out = partial(split_pairs, seed=settings.seed), "held out of the training pairs"
     sides = Sides.read(train, dev, lambda side: _read(side, columns, max_bad_rows), split, held_out)
     if tokenizer is None:
-        tokenizer = _train_tokenizer(sides.train, vocabulary_size, vocabulary_kind, joint, start)
+        tokenizer = _train_tokenizer(sides.train, vocabulary_size, vocabulary_kind, joint, bool(whole_numbers), start)
     config = _config(preset, tokenizer, ({} if start is None else start.shape) | dict(changes or {}))
     if start is not None:
         require_shape(start.model.config, config)
@@ -142,7 +144,10 @@ def _read(source: Source, columns: Sequence[str] | None, max_bad_rows: int) -> R
 
 
 def _check_vocabulary(
-    tokenizer: PairTokenizer | None, start: DecoderStart | None, options: tuple[int | None, str | None, bool | None]
+    tokenizer: PairTokenizer | None,
+    start: DecoderStart | None,
+    joint: bool | None,
+    options: Sequence[Any],
 ) -> None:
     of_start, reason = None if start is None else start.tokenizer, None
     if start is not None and tokenizer is None and of_start is None:
@@ -150,22 +155,29 @@ def _check_vocabulary(
     elif tokenizer is not None and of_start is not None:
         reason = "init_decoder: its folder has a tokenizer: leave out the other one"
     elif tokenizer is not None and any(option is not None for option in options):
-        reason = "the vocabulary that is given is used: leave out vocabulary_size, vocabulary_kind, joint (--separate)"
-    elif start is not None and options[2]:
+        names = "vocabulary_size, vocabulary_kind, whole_numbers and joint (--separate-vocabularies)"
+        reason = f"the vocabulary that is given is used: leave out {names}"
+    elif start is not None and joint:
         reason = "init_decoder: the target has the language model's vocabulary, none is shared: leave joint out"
     if reason is not None:
         raise InputError(reason)
 
 
 def _train_tokenizer(
-    pairs: Sequence[Pair], size: int | None, kind: str | None, joint: bool | None, start: DecoderStart | None
+    pairs: Sequence[Pair],
+    size: int | None,
+    kind: str | None,
+    joint: bool | None,
+    whole_numbers: bool,
+    start: DecoderStart | None,
 ) -> PairTokenizer:
     """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size."""
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     kind, wanted, at_most = kind or DEFAULT_KIND, DEFAULT_SIZE if size is None else size, size is None
     if start is not None and start.tokenizer is not None:  # the target's is there already
-        return PairTokenizer(train_tokenizer(kind, sources, wanted, False, PAIR_ROLES, at_most), start.tokenizer)
-    return train_pair_tokenizer(kind, sources, targets, wanted, joint is not False, at_most=at_most)
+        own = train_tokenizer(kind, sources, wanted, False, PAIR_ROLES, at_most, whole_numbers)
+        return PairTokenizer(own, start.tokenizer)
+    return train_pair_tokenizer(kind, sources, targets, wanted, joint is not False, False, at_most, whole_numbers)
 
 
 def _config(preset: TranslationConfig, tokenizer: PairTokenizer, changes: Mapping[str, Any]) -> Any:

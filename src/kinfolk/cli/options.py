@@ -91,7 +91,10 @@ WINDOWS = {
 }
 VOCABULARY = {
     "vocabulary_size": option(int, "Subword vocabulary size.  [default: 8000, or fewer]"),
-    "vocabulary_kind": option(str, "bpe, unigram, byte_bpe, wordpiece or words.  [default: of the kind, or bpe]"),
+    "vocabulary_kind": option(
+        str, "bpe, unigram, byte_bpe, wordpiece, characters or words.  [default: of the kind, or of the data]"
+    ),
+    "whole_numbers": option(bool, "Let several digits be one piece.", "--whole-numbers"),
 }
 SAMPLING = {
     "temperature": option(float, "Sample; softmax temperature, below 1 is sharper, 0 greedy."),

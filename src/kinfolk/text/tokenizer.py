@@ -39,7 +39,8 @@ class Tokenizer:
 
     def __init__(self, source: TokenizerSource):
         document = check_tokenizer(source.document, source.location)
-        self.kind: str = document["model"]["type"]  # WordPiece, BPE, Unigram or WordLevel
+        merged = document["model"].get("merges") != []
+        self.kind: str = document["model"]["type"] if merged else "characters"  # or WordPiece, BPE, Unigram, WordLevel
         message = f"{source.location}: the tokenizers library refuses it"
         self._library: Any = guarded(lambda: tokenizers.Tokenizer.from_str(json.dumps(document)), message)
         for entry in document.get("added_tokens") or []:

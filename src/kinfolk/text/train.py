@@ -1,10 +1,14 @@
-"""Trains a tokenizer on a corpus: WordPiece, BPE, byte-level BPE, Unigram or whole words.
+"""Trains a tokenizer on a corpus: WordPiece, BPE, byte-level BPE, Unigram, characters or whole words.
 
 wordpiece   BERT's: words, then pieces; pieces inside a word begin with ##
 bpe         pieces merged by frequency; a piece that begins a word starts with ▁, punctuation marks are isolated
 byte_bpe    RoBERTa's: the same over bytes, so that nothing is ever unknown; words start with Ġ
 unigram     ALBERT's and XLNet's: pieces with probabilities, the likeliest split wins; words start with ▁
+characters  nothing is merged or changed: for short texts whose letters matter, like dates, names or pronunciations
 words       whatever is between spaces, the commonest first: for corpora that are split already, like Penn Treebank
+
+Unless `whole_numbers` are asked for, no piece has two digits, so that 1995 is read as it is written. No reader needs to
+know that: merges that join no digits leave them apart, as does a WordPiece vocabulary without pieces of several.
 
 The same corpus gives the same vocabulary, in every process. That is why Unigram is trained by sentencepiece (the
 trainer of the tokenizers library sums in an order that changes from run to run), and why WordPiece takes two passes:
@@ -36,7 +40,7 @@ from kinfolk.text.sentencepiece import parse_spiece, spiece_model, spiece_parts
 from kinfolk.text.tokenizer import SURROGATE, Tokenizer, guarded
 
 DEFAULT_KIND, DEFAULT_SIZE = "bpe", 8_000  # of commands that train a tokenizer as their first step
-KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "words")
+KINDS = ("wordpiece", "bpe", "byte_bpe", "unigram", "characters", "words")
 LONGEST_RUN = 100  # characters without a space; longer runs are cut, as no token should be that long
 PAIR_ROLES = {"bos": "<s>", "cls": "<s>", "pad": "<pad>", "eos": "</s>", "sep": "</s>", "unk": "<unk>"}
 IN_ORDER = ("bos", "pad", "eos", "unk", "cls", "sep", "mask")  # gives both families their published order
@@ -51,10 +55,12 @@ def train_tokenizer(
     lowercase: bool | None = None,
     special_tokens: dict[str, str] | None = None,
     at_most: bool = False,
+    whole_numbers: bool = False,
 ) -> Tokenizer:
     """A tokenizer with exactly `vocabulary_size` ids; with `at_most` fewer, if the texts support no more.
 
-    `lowercase` is on by default, except for byte_bpe. `special_tokens` maps roles (cls, sep, pad, unk,
+    `lowercase` is on by default, except for byte_bpe and characters. Each digit is a piece, unless `whole_numbers` may
+    be one (words are whole anyway). `special_tokens` maps roles (cls, sep, pad, unk,
     mask, bos, eos) to tokens; BERT's are used by default, for byte_bpe RoBERTa's. They get the first ids.
     Without cls and sep, as in GPT-2's, nothing is put around a text.
     """
@@ -76,14 +82,16 @@ def train_tokenizer(
     names = list(dict.fromkeys(roles[role] for role in IN_ORDER if role in roles))
     if vocabulary_size <= len(names):
         raise InputError(f"vocabulary_size={vocabulary_size} must be more than the {len(names)} special tokens")
-    lower = not byte_level if lowercase is None else lowercase
+    lower = kind not in ("byte_bpe", "characters") if lowercase is None else lowercase
     with _reading(texts) as corpus:
         if kind == "unigram":
-            model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names, at_most)
+            model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names, at_most, whole_numbers)
         elif kind == "words":
             model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
+        elif kind == "characters":
+            model, parts = _characters(corpus, vocabulary_size, lower, names, roles["unk"])
         else:
-            model, parts = _merged(kind, corpus, vocabulary_size, lower, names, roles["unk"])
+            model, parts = _merged(kind, corpus, vocabulary_size, lower, names, roles["unk"], whole_numbers)
         size = len(model["vocab"])
         if size != vocabulary_size and not (at_most and len(names) < size < vocabulary_size):
             raise _size_error(size, vocabulary_size, corpus.count)
@@ -98,14 +106,15 @@ def train_pair_tokenizer(
     joint: bool = True,
     lowercase: bool = False,
     at_most: bool = False,
+    whole_numbers: bool = False,
 ) -> PairTokenizer:
     """Train one tokenizer on both languages together, or with joint=False one of that size for each.
 
-    `kind` and `at_most` are as in `train_tokenizer`.
+    `kind`, `at_most` and `whole_numbers` are as in `train_tokenizer`.
     """
     corpora = [itertools.chain(source_texts, target_texts)] if joint else [source_texts, target_texts]
-    tokenizers = (train_tokenizer(kind, texts, vocabulary_size, lowercase, PAIR_ROLES, at_most) for texts in corpora)
-    return PairTokenizer(*tokenizers)
+    own = (vocabulary_size, lowercase, PAIR_ROLES, at_most, whole_numbers)
+    return PairTokenizer(*(train_tokenizer(kind, texts, *own) for texts in corpora))
 
 
 class _Corpus:
@@ -157,7 +166,7 @@ def _size_error(size: int, wanted: int, texts: int) -> InputError:
 
 
 def _merged(
-    kind: str, corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str
+    kind: str, corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str, whole_numbers: bool
 ) -> tuple[Json, Json]:
     """A model of merged pieces, trained by the tokenizers library."""
     empty, lower = {name: id for id, name in enumerate(names)}, [{"type": "Lowercase"}] if lowercase else []
@@ -184,6 +193,9 @@ def _merged(
     else:
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet()) if kind == "byte_bpe" else []
         trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, **options)
+    if not whole_numbers:
+        apart = pre_tokenizers.Digits(individual_digits=True)
+        library.pre_tokenizer = pre_tokenizers.Sequence([library.pre_tokenizer, apart])
     guarded(lambda: library.train_from_iterator(corpus, trainer))
     return json.loads(library.to_str())["model"], parts
 
@@ -198,8 +210,24 @@ def _words(corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknow
     return {"type": "WordLevel", "vocab": tokens, "unk_token": unknown}, parts
 
 
+def _characters(corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str) -> tuple[Json, Json]:
+    """A model of pieces that nothing merges, the commonest characters first; a space is a ▁."""
+    parts = families.metaspace_parts([{"type": "Lowercase"}] if lowercase else [], prepend=False, squeeze=False)
+    counts = Counter(character for text in corpus for character in (text.lower() if lowercase else text))
+    counts["▁"] += counts.pop(" ", 0)
+    ordered = sorted(counts, key=lambda character: (-counts[character], character))
+    tokens = {token: id for id, token in enumerate([*names, *ordered[: size - len(names)]])}
+    return families.bpe_model(tokens, [], unknown), parts
+
+
 def _unigram(
-    corpus: _Corpus, size: int, lowercase: bool, recipe: Recipe, names: list[str], at_most: bool
+    corpus: _Corpus,
+    size: int,
+    lowercase: bool,
+    recipe: Recipe,
+    names: list[str],
+    at_most: bool,
+    whole_numbers: bool,
 ) -> tuple[Json, Json]:
     """A model of likely pieces, trained by sentencepiece."""
     unknown, written = recipe.roles["unk"], io.BytesIO()
@@ -209,6 +237,7 @@ def _unigram(
         "vocab_size": size,
         "hard_vocab_limit": not at_most,
         "character_coverage": 0.9999,
+        "split_digits": not whole_numbers,
         "normalization_rule_name": "nmt_nfkc_cf" if lowercase else "nmt_nfkc",
         "unk_id": names.index(unknown),
         "unk_piece": unknown,
