@@ -90,10 +90,11 @@ def run_kinfolk(dropout: float = 0.1) -> Run:
     from kinfolk.objectives.masked_lm import MaskedLm
     from kinfolk.text.tokenizer import Tokenizer
     from kinfolk.training.distributed import world
-    from kinfolk.training.settings import OptimizerSettings
+    from kinfolk.training.settings import OptimizerSettings, TrainSettings
     from kinfolk.training.step import TrainStep
 
-    settings = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=DECAY)
+    optimizer = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=DECAY)
+    settings = TrainSettings(max_grad_norm=CLIP, optimizer=optimizer)
 
     class Prepared(MaskedLm):
         def prepare(self, samples: Any, device: Any, generator: Any = None) -> Any:  # the batch is made already
@@ -106,7 +107,7 @@ def run_kinfolk(dropout: float = 0.1) -> Run:
         config = dataclasses.replace(start.config, dropout=dropout, attention_dropout=dropout)
         model = Model(start.family, config, {"masked_lm": 0, "next_sentence": 2}, pooler=True)
         model.load_state_dict(start.state_dict())
-        step = TrainStep(model, objective, settings, CLIP, world())
+        step = TrainStep(model, objective, settings, world())
         step.unfreeze(0)
 
         def learn(batch: Any) -> float:
