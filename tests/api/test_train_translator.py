@@ -114,7 +114,7 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
         ({"vocabulary_size": 5000}, r"supports \d+ tokens, not vocabulary_size=5000; ask for fewer"),
         ({"vocabulary_size": 0}, "vocabulary_size=0 must be more than the 4 special tokens"),
         ({"kind": "transfomer"}, 'did you mean "transformer"'),
-        ({"size": "huge"}, "choose one of small, base"),
+        ({"size": "huge"}, "choose one of base, small, tiny"),
         ({"changes": {"widht": 3}}, 'did you mean "width"'),
         ({"changes": {"end_id": 3}}, "follows from the vocabulary"),
         ({"label_smoothing": 1.0}, "label_smoothing=1.0"),

@@ -113,7 +113,7 @@ def test_a_machine_that_changes_its_speed_ends_in_time(speed: str, evaluation: f
     machine = Machine(SPEEDS[speed])
     guess = Costs(step=0.3, evaluation=evaluation / 3, save=0.1, finish=1.0, rest=2.0)
     budget = Budget(TimeLimit(180.0, machine, rest=2.0), 10, None, guess)
-    horizon, step, evaluated = budget.first(), 0, 0
+    horizon, step, evaluated = budget.first(1.0), 0, 0
     while step < horizon.total:
         budget.took("step", machine.work(0.3))
         step += 1
@@ -133,7 +133,7 @@ def test_rehearsing_leaves_no_trace_in_the_weights(tiny_bert: Path, tmp_path: Pa
     train(tiny_bert, tmp_path / "timed", minutes=0.1, evaluations=1)
     steps = (tmp_path / "timed" / "log.jsonl").read_text().count("\n")
     plan = json.loads((tmp_path / "timed" / "plan.json").read_text())
-    assert plan["final"]
+    assert plan["ended"]
     assert plan["plans"][-1][1] == steps
     replay(tiny_bert, tmp_path / "replayed", plan, minutes=0.1, evaluations=1)
     assert weights(tmp_path / "timed") == weights(tmp_path / "replayed")

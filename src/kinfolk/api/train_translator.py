@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, make_config, without_dev
+from kinfolk.api.fitting import Fitted, fit_translator
 from kinfolk.api.translation import DecoderStart, TranslationExperiment, pair_samples
 from kinfolk.checkpoints.folder import pick_device
 from kinfolk.data.examples import ReadResult, split_pairs
@@ -35,6 +36,7 @@ USUAL: dict[str, Any] = {
     "epochs": 20.0,
     "batch_size": 512,
     "batch_tokens": 4096,  # of both sides
+    "min_steps": 2_000,
     "learning_rate": 1e-3,
     "schedule": "inverse_sqrt",
     "warmup": 0.1,
@@ -44,6 +46,7 @@ USUAL: dict[str, Any] = {
     "weight_averaging": 0.1,
     "evaluations": 10,
 }
+USUAL_SIZE, LABEL_SMOOTHING = "small", 0.1
 Source = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
 
 
@@ -55,7 +58,7 @@ def train_translator(
     dev: Source | None = None,
     columns: Sequence[str] | None = None,
     kind: str = "transformer",
-    size: str = "small",
+    size: str | None = None,
     changes: Mapping[str, Any] | None = None,
     vocabulary_size: int | None = None,
     vocabulary_kind: str | None = None,
@@ -63,7 +66,7 @@ def train_translator(
     whole_numbers: bool | None = None,
     tokenizer: PairTokenizer | None = None,
     init_decoder: str | Path | nn.Module | None = None,
-    label_smoothing: float = 0.1,
+    label_smoothing: float | None = None,
     scheduled_sampling: float = 0.0,
     sampling_schedule: str = "linear",
     sampling_mode: str = "two-pass",
@@ -77,13 +80,14 @@ def train_translator(
     The pairs stand in one file (`pairs`; a .tsv is source TAB target, `columns` names two columns of another table), in
     two files with a line for each (`source`, `target`), or in a list. `dev` is a file, a list, or a tuple of two files;
     without it 2,000 pairs or a tenth are held out, no source on both sides; an empty list holds nothing out, and the
-    last weights are kept. `kind` is transformer, attention or seq2seq; `changes` are settings of the model that differ
-    from its `size`, as in `{"dropout": 0.3}`. `vocabulary_size` is the number of pieces (8,000 or fewer) that both
-    sides share, or with `joint=False` of each; `vocabulary_kind` is bpe, unigram, byte_bpe, wordpiece, characters or
-    words; each digit is a piece, unless `whole_numbers` may be. A
-    `tokenizer` that was learned before may take their place. `init_decoder` starts a recurrent decoder as a language
-    model, whose shape it then has: the model's folder, whose vocabulary the target has then, while the source learns
-    its own, or the model, with a tokenizer for both sides.
+    last weights are kept. `kind` is transformer, attention or seq2seq. `size`, the vocabulary, label smoothing, dropout
+    and learning rate are chosen to suit the pairs where they are not given (fitting.py), and batches to suit the time.
+    `changes` are settings of the model that differ from its size, as in `{"dropout": 0.3}`. `vocabulary_size` is the
+    number of pieces that both sides share, or with `joint=False` of each; `vocabulary_kind` is bpe, unigram, byte_bpe,
+    wordpiece, characters or words; each digit is a piece, unless `whole_numbers` may be. A `tokenizer` that was learned
+    before may take their place. `init_decoder` starts a recurrent decoder as a language model, whose shape it then has:
+    the model's folder, whose vocabulary the target has then, while the source learns its own, or the model, with a
+    tokenizer for both sides.
     With `scheduled_sampling` the model reads its own guesses instead of the true target while it learns: at most with
     that chance, which rises by `sampling_schedule` (linear, sigmoid, constant). They are guessed in a pass of their own
     that reads the truth (`sampling_mode="two-pass"`) or, by recurrent models, token by token ("step-wise"): there 1 and
@@ -93,18 +97,20 @@ def train_translator(
     """
     sacrebleu_metric()  # an extra: better missed now than after hours
     refuse_two_lengths(training)
-    settings, output, used = TrainSettings().but(**(USUAL | training)), Path(output), pick_device(device)
+    fixed = {"batch_size", "batch_tokens"} & training.keys()
+    settings = TrainSettings().but(**(USUAL | ({"min_steps": 0} if fixed else {}) | training))
+    output, used = Path(output), pick_device(device)
     sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_mode)
-    check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
+    if label_smoothing is not None:
+        check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     session = begin(output, settings, used, callbacks)
     names = [name.rsplit("-", 1) for relative in all_families() if relative.is_conditional for name in relative.presets]
     check_choice("kind", kind, dict.fromkeys(known for known, _ in names))
-    check_choice("size", size, [other for known, other in names if known == kind])
-    family, published = find_preset(f"{kind}-{size}", conditional=True)
-    preset: Any = published.config
+    check_choice("size", size or USUAL_SIZE, [other for known, other in names if known == kind])
+    family, published = find_preset(f"{kind}-{size or USUAL_SIZE}", conditional=True)
     if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
         raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
-    start = None if init_decoder is None else DecoderStart.of(init_decoder, preset)
+    start = None if init_decoder is None else DecoderStart.of(init_decoder, published.config)
     _check_vocabulary(tokenizer, start, joint, (vocabulary_size, vocabulary_kind, joint, whole_numbers))
     if (pairs is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give the training pairs as one file (pairs), or as two (source and target)")
@@ -113,9 +119,23 @@ def train_translator(
         raise InputError("columns are those of a table of pairs; files of lines and lists have none")
     split, held_out = partial(split_pairs, seed=settings.seed), "held out of the training pairs"
     sides = Sides.read(train, dev, lambda side: _read(side, columns, max_bad_rows), split, held_out)
+    named: dict[str, Any] = {"vocabulary_kind": vocabulary_kind, "vocabulary_size": vocabulary_size, "size": size}
+    named |= {"label_smoothing": label_smoothing, "learning_rate": training.get("learning_rate")}
+    named["dropout"] = (changes or {}).get("dropout")
+    learned = tokenizer is None and start is None  # is the vocabulary?
+    fitted = fit_translator(sides.train, kind, named) if learned else Fitted(named)
     if tokenizer is None:
-        tokenizer = _train_tokenizer(sides.train, vocabulary_size, vocabulary_kind, joint, bool(whole_numbers), start)
-    config = _config(preset, tokenizer, ({} if start is None else start.shape) | dict(changes or {}))
+        asked, at_most = fitted["vocabulary_kind"] or DEFAULT_KIND, vocabulary_size is None
+        pieces = DEFAULT_SIZE if fitted["vocabulary_size"] is None else fitted["vocabulary_size"]
+        tokenizer = _train_tokenizer(sides.train, asked, pieces, joint, bool(whole_numbers), at_most, start)
+    shape = ({} if start is None else start.shape) | dict(changes or {})
+    if fitted["dropout"] is not None:
+        shape["dropout"] = fitted["dropout"]
+    if fitted["learning_rate"] is not None:
+        settings = settings.but(learning_rate=fitted["learning_rate"])
+    smoothing = LABEL_SMOOTHING if fitted["label_smoothing"] is None else fitted["label_smoothing"]
+    preset: Any = find_preset(f"{kind}-{fitted['size'] or USUAL_SIZE}", conditional=True)[1].config
+    config = _config(preset, tokenizer, shape)
     if start is not None:
         require_shape(start.model.config, config)
     experiment = TranslationExperiment(
@@ -127,10 +147,11 @@ def train_translator(
         settings if sides.dev else without_dev(settings),
         output,
         sides.names,
-        label_smoothing,
+        smoothing,
         sampling,
         start,
-        device=used,
+        used,
+        fitted,
     )
     return experiment.run(session, [*sides.notes, *experiment.notes])
 
@@ -165,19 +186,19 @@ def _check_vocabulary(
 
 def _train_tokenizer(
     pairs: Sequence[Pair],
-    size: int | None,
-    kind: str | None,
+    kind: str,
+    size: int,
     joint: bool | None,
     whole_numbers: bool,
+    at_most: bool,
     start: DecoderStart | None,
 ) -> PairTokenizer:
-    """A vocabulary of the kind and size that is asked for, or of the usual kind and at most the usual size."""
+    """A vocabulary of this kind and size, or with `at_most` of fewer tokens."""
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    kind, wanted, at_most = kind or DEFAULT_KIND, DEFAULT_SIZE if size is None else size, size is None
     if start is not None and start.tokenizer is not None:  # the target's is there already
-        own = train_tokenizer(kind, sources, wanted, False, PAIR_ROLES, at_most, whole_numbers)
+        own = train_tokenizer(kind, sources, size, False, PAIR_ROLES, at_most, whole_numbers)
         return PairTokenizer(own, start.tokenizer)
-    return train_pair_tokenizer(kind, sources, targets, wanted, joint is not False, False, at_most, whole_numbers)
+    return train_pair_tokenizer(kind, sources, targets, size, joint is not False, False, at_most, whole_numbers)
 
 
 def _config(preset: TranslationConfig, tokenizer: PairTokenizer, changes: Mapping[str, Any]) -> Any:

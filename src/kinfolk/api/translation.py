@@ -14,6 +14,7 @@ from torch import nn
 
 from kinfolk.api.evaluate import evaluate_bleu, mean_loss
 from kinfolk.api.experiment import Experiment, SeedResult, Summary, content_hash
+from kinfolk.api.fitting import Fitted
 from kinfolk.api.loaded import Translator
 from kinfolk.api.report import HEADER, USE, data_rows, escaped, plain, table
 from kinfolk.api.translate import TRAINED
@@ -148,6 +149,7 @@ class TranslationExperiment(Experiment):
     sampling: SamplingSchedule
     start: DecoderStart | None
     device: torch.device
+    fitted: Fitted
 
     def __post_init__(self) -> None:
         self.samples, tokenizer = self.train_pairs.items, self.tokenizer
@@ -175,6 +177,7 @@ class TranslationExperiment(Experiment):
             "family": self.family.name,
             "start": None if self.start is None else weights_hash(self.start.model),
             "vocabulary": {"kind": tokenizer.source.kind, "joint": tokenizer.joint},
+            "fitted": self.fitted.rows,
             "tokenizer": content_hash(tokenizers),
             "data": content_hash(sides),
         }
@@ -202,6 +205,7 @@ class TranslationExperiment(Experiment):
             ("vocabulary", f"{self.vocabulary}; unknown are {', '.join(unknown)}"),
             ("tokens", "; ".join(lengths)),
             ("model", f"{self.family.title}, {self.parameters:,} parameters, {new}"),
+            *self.fitted.rows,
             *(("warning", warning) for warning in warnings),
             *(("note", note) for note in self.notes),
         ]

@@ -90,7 +90,7 @@ WINDOWS = {
     "stride": option(int, "Tokens that neighbouring windows share."),
 }
 VOCABULARY = {
-    "vocabulary_size": option(int, "Subword vocabulary size.  [default: 8000, or fewer]"),
+    "vocabulary_size": option(int, "Vocabulary size.  [default: 8000, or fewer]"),
     "vocabulary_kind": option(
         str, "bpe, unigram, byte_bpe, wordpiece, characters or words.  [default: of the kind, or of the data]"
     ),

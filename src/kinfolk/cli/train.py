@@ -129,20 +129,21 @@ TRANSLATOR = {
     "dev_target": option(Path, "And their targets."),
     "columns": parsed(options.parse_names, "Columns of source and target in a table with a header: en,fr."),
     "kind": option(str, "transformer, attention or seq2seq.  [default: transformer]"),
-    "size": option(str, "tiny (transformer), small, base, big (transformer).  [default: small]"),
+    "size": option(str, "tiny, small, base, big (transformer).  [default: suits the pairs]"),
     **options.VOCABULARY,
     "separate_vocabularies": option(bool, "One for each side.", "--separate-vocabularies"),
     "init_decoder": option(Path, "Language model to initialise a recurrent decoder from."),
-    "label_smoothing": option(float, "0 = none.  [default: 0.1]"),
+    "label_smoothing": option(float, "0 = none.  [default: 0.1; for characters 0]"),
     "scheduled_sampling": option(float, "Maximum probability of reading its own prediction.  [default: 0.0]"),
     "sampling_schedule": option(str, "How that rises: linear, sigmoid or constant.  [default: linear]"),
     "sampling_mode": option(str, "two-pass, or step-wise (token by token).  [default: two-pass]"),
 }
 TRANSLATOR_DEFAULTS: dict[str, Any] = {
     "epochs": 20.0,
-    "learning_rate": 1e-3,
+    "learning_rate": "1e-3, tiny recurrent 2e-3",
     "batch_size": 512,
     "batch_tokens": 4096,
+    "min_steps": 2000,
     "evaluations": 10,
 }
 TRANSLATOR_DEFAULTS |= {"schedule": "inverse_sqrt", "weight_decay": 0.0, "weight_averaging": 0.1}

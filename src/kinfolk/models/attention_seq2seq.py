@@ -185,7 +185,8 @@ FAMILY = replace(
     body=AttentionSeq2Seq,
     heads={"next_token": replace(seq2seq.NEXT_TOKEN, architecture="AttentionSeq2Seq")},
     presets={
-        "attention-small": Preset(AttentionConfig(vocabulary_size=8_000)),
         "attention-base": Preset(LUONG),
+        "attention-small": Preset(AttentionConfig(vocabulary_size=8_000)),
+        "attention-tiny": Preset(AttentionConfig(**seq2seq.TINY)),
     },
 )

@@ -166,7 +166,12 @@ SUTSKEVER = Seq2SeqConfig(
     vocabulary_size=160_000, target_vocabulary_size=80_000, width=1000, hidden=1000, layers=4, bidirectional=False,
     dropout=0.0, shared_tables=False, tied=False,
 )  # fmt: skip
-PRESETS = {"seq2seq-small": Preset(Seq2SeqConfig(vocabulary_size=8_000)), "seq2seq-base": Preset(SUTSKEVER, "384M")}
+TINY: dict[str, Any] = {"vocabulary_size": 2_000, "kind": "gru", "layers": 1, "dropout": 0.0}
+PRESETS = {
+    "seq2seq-base": Preset(SUTSKEVER, "384M"),
+    "seq2seq-small": Preset(Seq2SeqConfig(vocabulary_size=8_000)),
+    "seq2seq-tiny": Preset(Seq2SeqConfig(**TINY)),
+}
 NEXT_TOKEN = Head(
     lambda config, labels: VocabularyHead(config.hidden, config.target_vocabulary, config.tied),
     "Seq2Seq",

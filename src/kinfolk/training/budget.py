@@ -169,10 +169,17 @@ class Budget:
             self.costs = replace(self.costs, **{what: seconds})
             self._least = 1 if what == "evaluation" else self._least
 
-    def first(self) -> Horizon:
+    def steps_with(self, share: float) -> int:
+        """How many steps fit into the time that is left, of this share of a batch."""
+        costs = replace(self.costs, step=self.costs.step * share)
+        return self._fitting(self.limit.seconds - self.used, self.evaluations, costs)[0]
+
+    def first(self, share: float) -> Horizon:
+        self.costs = replace(self.costs, step=self.costs.step * share)
         left = self.limit.seconds - self.used
-        steps, evaluations = self._fitting(left, self.evaluations)
+        steps, evaluations = self._fitting(left, self.evaluations, self.costs)
         plan = f"{steps:,} steps of {self.costs.step:.2g} s fit into the {max(0.0, left):,.0f} seconds that are left"
+        plan += f", with batches of {share:g} of their size" * (share < 1)
         few = "; warning: too few to learn much: give more minutes, or choose a smaller model" * (steps < FEW_STEPS)
         self.limit.tell(plan + few)
         return Horizon(((0, steps, evaluations),))
@@ -185,7 +192,7 @@ class Budget:
             return horizon
         wanted = self.costs.evaluations_that_pay(self.limit.seconds, self.evaluations, self._least)
         ahead = wanted - _parts(horizon.progress(step), wanted)
-        steps, _ = self._fitting(self.limit.seconds - self.looked, ahead)
+        steps, _ = self._fitting(self.limit.seconds - self.looked, ahead, self.costs)
         change = abs(step + steps - horizon.total) * self.costs.step
         if change < WORTH_A_PLAN * self.limit.seconds and wanted == horizon.evaluations:
             return horizon
@@ -198,8 +205,7 @@ class Budget:
             self.costs = replace(self.costs, step=step_seconds, evaluation=slower * self.costs.evaluation)
             self._steps.clear()
 
-    def _fitting(self, seconds: float, evaluations: int) -> tuple[int, int]:
-        costs = self.costs
+    def _fitting(self, seconds: float, evaluations: int, costs: Costs) -> tuple[int, int]:
         if self.every is not None:
             spread = costs.step + (costs.evaluation + costs.save) / self.every
             return steps_that_fit(seconds, replace(costs, step=spread), 1), evaluations

@@ -113,15 +113,14 @@ class Run:
         if self._lock is not None:
             self._lock.release()
 
-    def plans(self) -> tuple[list[Any], dict[str, float] | None, bool]:
-        """The plans that are written down (budget.py), the costs they followed from, and whether the run ended."""
+    def plan(self) -> dict[str, Any]:
+        """What was planned by the clock and written down, if it was (trainer.py)."""
         path = self.folder / "plan.json"
-        stored = read_object(path) if path.exists() else {}
-        return stored.get("plans", []), stored.get("costs"), stored.get("final", False)
+        return read_object(path) if path.exists() else {}
 
-    def keep_plans(self, plans: Sequence[Any], costs: Mapping[str, float] | None, final: bool) -> None:
-        """To be written before they are used: a run that is killed must not plan anew what it did already."""
-        write_json(self.folder / "plan.json", {"plans": plans, "costs": costs, "final": final})
+    def keep_plan(self, plan: Mapping[str, Any]) -> None:
+        """To be written before it is used: a run that is killed must not plan anew what it did already."""
+        write_json(self.folder / "plan.json", dict(plan))
 
     def save(self, snapshot: Snapshot, best: bool = False) -> None:
         """Write a checkpoint, then point to it, then clear old ones away."""

@@ -64,6 +64,7 @@ class TrainSettings:
     steps: int | None = setting(None, "Instead of epochs: the number of steps.")
     batch_size: int = setting(32, "Examples per batch.")
     batch_tokens: int | None = setting(None, "Maximum number of tokens per batch, as well.")
+    min_steps: int = setting(0, "Make batches smaller, down to an eighth, until the run has so many steps.")
     gradient_accumulation: int = setting(1, "Batches per step, whose gradients are accumulated.")
     schedule: str = setting("linear", "Learning-rate schedule.", SCHEDULES)
     warmup: float = setting(0.1, "Share of the run over which the learning rate rises.")
@@ -92,6 +93,7 @@ class TrainSettings:
                 check_number(name, getattr(self, name), 0, 1e6, "above 0 and at most a million", inclusive=zero)
         for name in ("warmup", "weight_averaging", "gradual_unfreezing"):
             check_number(name, getattr(self, name), 0, 1, "a share of the run, from 0 to 1", inclusive=True)
+        check_int("min_steps", self.min_steps, 0)
         if self.steps is not None and self.minutes is not None:
             raise InputError("give steps or minutes, not both")
         if self.fsdp and self.gradual_unfreezing:

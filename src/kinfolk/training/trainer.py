@@ -45,6 +45,7 @@ from kinfolk.training.settings import TrainSettings, rate_factor
 from kinfolk.training.step import Losses, TrainStep, restore_tables, train_only_rows
 
 REHEARSED_AMONG = 40  # steps, of which those of typical length are rehearsed
+SHARES = 1.0, 0.5, 0.25, 0.125  # of a batch, where smaller ones make more steps
 COUNTERS = ("best", "best_step", "without_improvement")  # of a checkpoint
 
 
@@ -71,8 +72,8 @@ class Trainer:
         self.model, self.objective, self.samples, self.settings = model, objective, samples, settings
         self.run, self.evaluate, self.limit = run, evaluate, limit
         self.on_step, self.describe_row, self.world = on_step, describe_row, world()
-        sizes = settings.seed, settings.batch_size, settings.batch_tokens
-        self.plan = samples if isinstance(samples, Plan) else BatchSampler(list(map(len, samples)), *sizes)
+        self.share = 1.0  # of the batch size
+        self.plan = self._sampler()
         if settings.optimizer.freeze == 0:
             train_only_rows(model, (sample.ids for sample in samples))
         self.train_step = TrainStep(model, objective, settings, self.world)
@@ -237,27 +238,48 @@ class Trainer:
                 setattr(self, name, snapshot.counters[name])
         self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
         if self.limit is None:
-            self.horizon = Horizon(((0, self._steps(), min(self.settings.evaluations, self._steps())),))
+            self._take(self._fitting(self._steps_of_epochs))
+            steps = self.settings.steps or self._steps_of_epochs(self.share)
+            self.horizon = Horizon(((0, steps, min(self.settings.evaluations, steps)),))
         else:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
+        if self.share < 1:
+            notes.append(f"batches are {self.share:g} of their size, so that there are {self.total:,} steps")
         return notes
 
-    def _steps(self) -> int:
-        if self.settings.steps is not None:
-            return self.settings.steps
-        return max(1, self.plan.steps(self.settings.epochs) // self.settings.gradient_accumulation)
+    def _steps_of_epochs(self, share: float) -> int:
+        return max(1, self._sampler(share).steps(self.settings.epochs) // self.settings.gradient_accumulation)
+
+    def _sampler(self, share: float = 1.0) -> Plan:
+        """Batches of this share of their size."""
+        if isinstance(self.samples, Plan):
+            return self.samples
+        items, tokens = self.settings.batch_size, self.settings.batch_tokens
+        sizes = max(1, round(share * items)), None if tokens is None else max(1, round(share * tokens))
+        return BatchSampler(list(map(len, self.samples)), self.settings.seed, *sizes)
+
+    def _fitting(self, steps: Callable[[float], int]) -> float:
+        """The largest share of a batch with which there are enough steps."""
+        if not self.settings.min_steps or self.settings.steps is not None or isinstance(self.samples, Plan):
+            return 1.0
+        return next((share for share in SHARES if steps(share) >= self.settings.min_steps), SHARES[-1])
+
+    def _take(self, share: float) -> None:
+        self.share, self.plan = share, self._sampler(share)
 
     def _plan(self, limit: TimeLimit, used: float | None) -> None:
         """The plans that are written down already, or a first one; process 0 decides."""
         limit.clock.earlier += used or 0.0
-        plans, costs, final = self.world.broadcast(self.world.on_main(self.run.plans) or ((), None, False))
-        if not plans:
-            costs = self._rehearsed(limit)
-        if self.world.is_main and not final:
-            wanted = self.settings.evaluations, self.settings.evaluate_every
-            self.budget = Budget(limit, *wanted, Costs(**costs))
-        first = None if plans or self.budget is None else self.budget.first().plans
-        self._use(plans or first, keep=not plans)
+        written = self.world.broadcast(self.world.on_main(self.run.plan)) or {}
+        costs = Costs(**written["costs"]) if written else self._rehearsed(limit)
+        if self.world.is_main and not written.get("ended"):
+            self.budget = Budget(limit, self.settings.evaluations, self.settings.evaluate_every, costs)
+        if not written and self.budget is not None:
+            share = self._fitting(self.budget.steps_with)
+            written = {"plans": self.budget.first(share).plans, "share": share}
+        written = self.world.broadcast(written)
+        self._take(written["share"])
+        self._use(written["plans"], keep="costs" not in written)
 
     def _use(self, plans: Any, keep: bool) -> None:
         """Plans of process 0, which are written down first."""
@@ -266,8 +288,9 @@ class Trainer:
             self.world.on_main(self._keep_plans)
 
     def _keep_plans(self) -> None:
-        costs = None if self.budget is None else asdict(self.budget.costs)
-        self.run.keep_plans(self.horizon.plans, costs, final=self.step >= self.total)
+        assert self.budget is not None
+        plan = {"plans": self.horizon.plans, "share": self.share, "costs": asdict(self.budget.costs)}
+        self.run.keep_plan(plan | {"ended": self.step >= self.total})
 
     def _wants_look(self, evaluated: bool) -> float:
         replayed = self.step < self.horizon.plans[-1][0]  # this process goes on from before the last plan
@@ -278,9 +301,10 @@ class Trainer:
         now = before if self.budget is None else self.budget.look(before, self.step)
         self._use(now.plans, keep=now is not before)
 
-    def _rehearsed(self, limit: TimeLimit) -> dict[str, float]:
-        """Costs, from steps of typical length on a copy that is thrown away."""
-        model = copy.deepcopy(self.model)
+    def _rehearsed(self, limit: TimeLimit) -> Costs:
+        """Costs, from steps of typical length on a copy that is thrown away; of the smallest batches that may come."""
+        model, smallest = copy.deepcopy(self.model), self._fitting(lambda share: 0)
+        self._take(smallest)
         train_step = TrainStep(model, self.objective, self.settings, self.world)
         train_step.unfreeze(0)
         train_step.schedule(1, 2)  # the middle of the run
@@ -296,7 +320,7 @@ class Trainer:
         step = median(found[1:])  # the first one only warmed up
         evaluation = FORWARD * step * limit.evaluated / max(1, median(lengths))
         size = Snapshot(0, train_step.state(), {}).size
-        return asdict(Costs(step, evaluation, size / WRITTEN_PER_SECOND, limit.finish, limit.rest))
+        return Costs(step / smallest, evaluation, size / WRITTEN_PER_SECOND, limit.finish, limit.rest)
 
 
 @contextmanager
