@@ -108,7 +108,7 @@ SPEEDS: dict[str, Callable[[float], float]] = {
 
 
 @pytest.mark.parametrize("speed", SPEEDS)
-@pytest.mark.parametrize("evaluation", [0.2, 2.0, 8.0])
+@pytest.mark.parametrize("evaluation", [0.2, 1.0, 4.0])
 def test_a_machine_that_changes_its_speed_ends_in_time(speed: str, evaluation: float) -> None:
     machine = Machine(SPEEDS[speed])
     guess = Costs(step=0.3, evaluation=evaluation / 3, save=0.1, finish=1.0, rest=2.0)

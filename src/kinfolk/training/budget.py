@@ -200,7 +200,9 @@ class Budget:
 
     def _learn_steps(self) -> None:
         if self._steps:
-            step_seconds = mean(self._steps)
+            # What was slow for a moment need not stay so, unless little time is left for it to change.
+            recent = max(0.5, self.used / self.limit.seconds)
+            step_seconds = (1 - recent) * self.costs.step + recent * mean(self._steps)
             slower = step_seconds / self.costs.step  # so will be what was not timed since
             self.costs = replace(self.costs, step=step_seconds, evaluation=slower * self.costs.evaluation)
             self._steps.clear()
