@@ -17,6 +17,7 @@ from small_runs import examples, settings, train, weights
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
+from kinfolk.errors import FolderError
 from kinfolk.training.budget import (
     EVALUATING,
     SECONDS_BETWEEN_SAVES,
@@ -197,3 +198,16 @@ def test_before_the_first_step_it_is_said_how_many_fit(tiny_bert: Path, tmp_path
     finetune(tiny_bert, examples(96), tmp_path / "run", settings=chosen, device="cpu", callbacks=callbacks)
     assert "warning" in said[0]
     assert said.count("step") == len(said) - 1
+
+
+@pytest.mark.parametrize(
+    "stored",
+    ["[]", '{"plans": 3}', '{"plans": [[0, 0, 1]]}', '{"plans": [[1, 5, 1]]}', '{"plans": [[0, 5, 1], [0, 6, 1]]}',
+     '{"plans": [[0, 5, 1]], "share": 0}', '{"plans": [["a", 5, 1]]}', '{"plans": [[0, 5, 1]], "costs": {"step": 1}}'],
+)  # fmt: skip
+def test_a_plan_that_cannot_be_followed_is_named(stored: str, tiny_bert: Path, tmp_path: Path) -> None:
+    changes = {"minutes": 0.05, "evaluations": 1}
+    run(tiny_bert, tmp_path / "run", changes, lambda progress: os._exit(0))
+    (tmp_path / "run" / "plan.json").write_text(stored)
+    with pytest.raises(FolderError, match=r"plan\.json"):
+        train(tiny_bert, tmp_path / "run", **changes)

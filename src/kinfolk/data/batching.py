@@ -78,14 +78,19 @@ class Plan(ABC):
 
 
 class BatchSampler(Plan):
-    """Every epoch is a new shuffle, cut into stretches of fifty batches; each stretch is sorted by length, so that
-    neighbours are alike, cut into batches of at most `max_items` samples and `max_tokens` tokens, and the batches are
-    shuffled again."""
+    """Every epoch is a new shuffle, cut into batches of at most `max_items` samples and `max_tokens` tokens.
 
-    STRETCH = 50
+    With `stretch`, samples of so many batches are sorted by length before they are cut, and the batches are shuffled
+    again: neighbours are alike, which decoders compute faster, but so they are in whatever goes with length, such as a
+    class.
+    """
 
-    def __init__(self, lengths: Sequence[int], seed: int, max_items: int, max_tokens: int | None = None):
+    def __init__(
+        self, lengths: Sequence[int], seed: int, max_items: int, max_tokens: int | None = None, stretch: int = 1
+    ):
         self.lengths, self.seed, self.max_items, self.max_tokens = lengths, seed, max_items, max_tokens
+        usual = max_items if max_tokens is None else min(max_items, max_tokens * len(lengths) // max(1, sum(lengths)))
+        self.sorted = stretch * max(1, usual) if stretch > 1 else 0  # samples at once
         self._starts = [0]  # the first step of each epoch, as far as known
         self._epoch: tuple[int, list[list[int]]] = (-1, [])
 
@@ -94,11 +99,12 @@ class BatchSampler(Plan):
             generator = random.Random(f"{self.seed} epoch {epoch}")
             order = list(range(len(self.lengths)))
             generator.shuffle(order)
-            batches: list[list[int]] = []
-            for stretch in chunks(order, self.STRETCH * self.max_items):
-                ordered = sorted(stretch, key=self.lengths.__getitem__)
-                batches += token_batches(self.lengths, self.max_tokens, self.max_items, ordered)
-            generator.shuffle(batches)
+            if self.sorted:
+                stretches = chunks(order, self.sorted)
+                order = [index for stretch in stretches for index in sorted(stretch, key=self.lengths.__getitem__)]
+            batches = list(token_batches(self.lengths, self.max_tokens, self.max_items, order))
+            if self.sorted:
+                generator.shuffle(batches)
             self._epoch = (epoch, batches)
         return self._epoch[1]
 

@@ -12,7 +12,11 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import mean
+from typing import Any
+
+from kinfolk.errors import FolderError
 
 SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
 REHEARSAL = 0.05  # of the minutes, at most; but two steps
@@ -174,12 +178,12 @@ class Budget:
         costs = replace(self.costs, step=self.costs.step * share)
         return self._fitting(self.limit.seconds - self.used, self.evaluations, costs)[0]
 
-    def first(self, share: float) -> Horizon:
+    def first(self, share: float, batch: str = "") -> Horizon:
         self.costs = replace(self.costs, step=self.costs.step * share)
         left = self.limit.seconds - self.used
         steps, evaluations = self._fitting(left, self.evaluations, self.costs)
         plan = f"{steps:,} steps of {self.costs.step:.2g} s fit into the {max(0.0, left):,.0f} seconds that are left"
-        plan += f", with batches of {share:g} of their size" * (share < 1)
+        plan += f", {batch}" if batch else ""
         few = "; warning: too few to learn much: give more minutes, or choose a smaller model" * (steps < FEW_STEPS)
         self.limit.tell(plan + few)
         return Horizon(((0, steps, evaluations),))
@@ -213,6 +217,22 @@ class Budget:
             return steps_that_fit(seconds, replace(costs, step=spread), 1), evaluations
         pay = costs.evaluations_that_pay(self.limit.seconds, evaluations, min(self._least, evaluations))
         return steps_that_fit(seconds, costs, pay), pay
+
+
+def check_plan(stored: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What plan.json says, if a run can follow it: nothing, or plans that each begin before they end."""
+    if not stored:
+        return stored
+    try:
+        plans, share = stored["plans"], stored["share"]
+        Costs(**stored["costs"])
+        starts = [start for start, _, _ in plans]
+        possible = all(0 <= start < total and evaluations > 0 for start, total, evaluations in plans)
+        if possible and 0 < share <= 1 and starts == sorted(set(starts)) and starts[0] == 0:
+            return stored
+    except (TypeError, ValueError, LookupError):
+        pass
+    raise FolderError(f"{folder / 'plan.json'}: not the plan of a run; choose a new folder")
 
 
 def typical(tokens: Sequence[int]) -> list[int]:

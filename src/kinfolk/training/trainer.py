@@ -37,6 +37,7 @@ from kinfolk.training.budget import (
     Costs,
     Horizon,
     TimeLimit,
+    check_plan,
     typical,
 )
 from kinfolk.training.distributed import load_weights, world
@@ -45,6 +46,7 @@ from kinfolk.training.settings import TrainSettings, rate_factor
 from kinfolk.training.step import Losses, TrainStep, restore_tables, train_only_rows
 
 REHEARSED_AMONG = 40  # steps, of which those of typical length are rehearsed
+STRETCH = 10  # batches by tokens are cut from so many that are sorted by length
 SHARES = 1.0, 0.5, 0.25, 0.125  # of a batch, where smaller ones make more steps
 COUNTERS = ("best", "best_step", "without_improvement")  # of a checkpoint
 
@@ -244,7 +246,7 @@ class Trainer:
         else:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
         if self.share < 1:
-            notes.append(f"batches are {self.share:g} of their size, so that there are {self.total:,} steps")
+            notes.append(f"{self._batch_size(self.share)}, so that there are {self.total:,} steps")
         return notes
 
     def _steps_of_epochs(self, share: float) -> int:
@@ -254,9 +256,14 @@ class Trainer:
         """Batches of this share of their size."""
         if isinstance(self.samples, Plan):
             return self.samples
-        items, tokens = self.settings.batch_size, self.settings.batch_tokens
-        sizes = max(1, round(share * items)), None if tokens is None else max(1, round(share * tokens))
-        return BatchSampler(list(map(len, self.samples)), self.settings.seed, *sizes)
+        tokens, stretch = self.settings.batch_tokens, 1 if self.settings.batch_tokens is None else STRETCH
+        sizes = _part(share, self.settings.batch_size), None if tokens is None else _part(share, tokens)
+        return BatchSampler(list(map(len, self.samples)), self.settings.seed, *sizes, stretch)
+
+    def _batch_size(self, share: float) -> str:
+        if self.settings.batch_tokens is None:
+            return f"batches of {_part(share, self.settings.batch_size):,} examples"
+        return f"batches of {_part(share, self.settings.batch_tokens):,} tokens"
 
     def _fitting(self, steps: Callable[[float], int]) -> float:
         """The largest share of a batch with which there are enough steps."""
@@ -270,13 +277,14 @@ class Trainer:
     def _plan(self, limit: TimeLimit, used: float | None) -> None:
         """The plans that are written down already, or a first one; process 0 decides."""
         limit.clock.earlier += used or 0.0
-        written = self.world.broadcast(self.world.on_main(self.run.plan)) or {}
+        written = self.world.broadcast(self.world.on_main(lambda: check_plan(self.run.plan(), self.run.folder))) or {}
         costs = Costs(**written["costs"]) if written else self._rehearsed(limit)
         if self.world.is_main and not written.get("ended"):
             self.budget = Budget(limit, self.settings.evaluations, self.settings.evaluate_every, costs)
         if not written and self.budget is not None:
             share = self._fitting(self.budget.steps_with)
-            written = {"plans": self.budget.first(share).plans, "share": share}
+            horizon = self.budget.first(share, "" if isinstance(self.samples, Plan) else self._batch_size(share))
+            written = {"plans": horizon.plans, "share": share}
         written = self.world.broadcast(written)
         self._take(written["share"])
         self._use(written["plans"], keep="costs" not in written)
@@ -342,6 +350,10 @@ def stopping() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _part(share: float, whole: int) -> int:
+    return max(1, round(share * whole))
 
 
 def _mixed(seed: int, step: int) -> int:
