@@ -71,6 +71,17 @@ def test_packed_equals_alone(family: Family, lengths: Any, seed: int) -> None:
 
 
 @every_family
+def test_what_inference_computes_sooner_is_what_training_computes(family: Family) -> None:
+    """If this fails, a fast way leaves something out: `_is_plain` in nn/blocks.py says what blocks it is for."""
+    model = tiny_model(family)
+    for rows in (some_rows(family), some_rows(family, [(5, 5)] * 4), some_rows(family, [(7, 3)])):
+        inputs = packed(rows)
+        plain = model(*inputs).detach()
+        with torch.inference_mode():
+            torch.testing.assert_close(model(*inputs), plain, rtol=0, atol=1e-5)
+
+
+@every_family
 def test_packed_equals_alone_to_the_ninth_digit_in_float64(family: Family) -> None:
     model, rows = tiny_model(family).double(), some_rows(family)
     for together, row in zip(run(model, rows)[1], rows, strict=True):

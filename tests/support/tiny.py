@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kinfolk.api.loaded import Encoder
 from kinfolk.checkpoints.folder import SentenceRecipe, read_checkpoint
 from kinfolk.demo import passages, sentences
-from kinfolk.models.family import Model, family, init_normal
+from kinfolk.models.family import Family, Model, family, init_normal
 from kinfolk.nn.packed import Tokens, pack
 from kinfolk.nn.recurrent import RecurrentStack, stored_names
 from kinfolk.text.train import train_tokenizer
@@ -68,6 +68,11 @@ WITH_HEADS = [
     for case in CASES
     for suffix, names in ((HEADS if case in ENCODERS else GPT_HEADS) | PAIR_HEADS.get(case.split(",")[0], {})).items()
 ] + [("gpt2", "ForTokenClassification", ["tag"])]
+
+
+def is_public(family: Family) -> bool:
+    """Does the reference library know it? What only we have is called kinfolk-<name>."""
+    return not family.name.startswith("kinfolk")
 
 
 def their_model(case: str, suffix: str = "Model", seed: int = 0, **changes: Any) -> Any:

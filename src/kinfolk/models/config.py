@@ -162,7 +162,7 @@ def _check_type(name: str, kind: Any, value: Any) -> None:
         valid, expected = type(value) is int and 0 <= value <= MAX_SIZE, f"a whole number between 0 and {MAX_SIZE:,}"
     elif kind == "float":
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        valid, expected = number and 0 <= value < 1, "a number from 0 up to 1"
+        valid, expected = number and 0 <= value < 1, "a number from 0 to below 1"
     elif kind == "bool":
         valid, expected = type(value) is bool, "true or false"
     else:

@@ -92,7 +92,8 @@ class Preset:
 
 @torch.no_grad()
 def init_normal(model: Any, seed: int = 0, std: float | None = None) -> None:
-    """BERT's start: matrices and tables from N(0, init_std) or another `std`, biases zero, norms the identity."""
+    """BERT's start: matrices and tables from N(0, init_std) or another `std`, biases zero, norms the identity. Other
+    parameters, such as a gate, have no usual start: a function of the family's own says it (Family.initialize)."""
     generator = torch.Generator().manual_seed(seed)
     std = model.config.init_std if std is None else std
     for module in model.modules():
@@ -101,6 +102,8 @@ def init_normal(model: Any, seed: int = 0, std: float | None = None) -> None:
                 weight.fill_(1.0 if name == "weight" else 0.0)
             elif name.endswith("bias"):
                 weight.zero_()
+            elif weight.ndim < 2 and "bias" not in name:
+                raise TypeError(f"{type(module).__name__}.{name}: Family.initialize must say how it starts")
             else:
                 weight.copy_(torch.empty(weight.shape).normal_(0.0, std, generator=generator))
 

@@ -213,4 +213,5 @@ def _is_plain(block: Block) -> bool:
     if (type(block), type(block.attention), type(block.feed_forward)) != (Block, Attention, FeedForward):
         return False
     usual = [type(part) for part in parts(block)] == [Linear, Linear, Norm, ActivatedLinear, Linear, Norm]
-    return usual and not block.pre_norm and block.cross is None
+    known = sum(len(list(part.parameters())) for part in parts(block)) == len(list(block.parameters()))
+    return usual and known and not block.pre_norm and block.cross is None
