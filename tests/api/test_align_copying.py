@@ -28,7 +28,7 @@ def with_names(count: int, seed: int) -> list[tuple[str, str]]:
 @pytest.mark.filterwarnings("ignore:.*are unknown to:kinfolk.api.translate.TranslationWarning")
 def test_a_name_that_no_vocabulary_of_words_has_comes_through(tmp_path: Path) -> None:
     known = 4 + 2 * len(WORDS)
-    options = {"vocabulary_size": known, "vocabulary_kind": "words", "steps": 70, "evaluations": 1}
+    options = {"vocabulary_size": known, "vocabulary_kind": "words", "steps": 120, "evaluations": 1}
     train(tmp_path / "run", "attention", pairs=with_names(400, 0), dev=with_names(10, 1), **options)
     model = kinfolk.load(tmp_path / "run", device="cpu")
     sources, targets = zip(*with_names(40, 2), strict=True)

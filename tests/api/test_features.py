@@ -154,7 +154,7 @@ def test_texts_learn_on_a_mix(task: str, head: str, tiny_bert: Path, tmp_path: P
     sides = [texts(160), texts(60, 1)]
     if task == "multilabel":
         sides = [[Example(item.text, None, (str(item.label),), item.location) for item in side] for side in sides]
-    found = fit(tiny_bert, tmp_path / "run", 4.0, task=task, head=head, train=sides[0], dev=sides[1])
+    found = fit(tiny_bert, tmp_path / "run", 8.0, task=task, head=head, train=sides[0], dev=sides[1])
     assert next(iter(found.metrics.values())) > 0.6
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert model.model.heads["classify"].mix.shares.sum().item() == pytest.approx(1)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, without_dev
+from kinfolk.api.fitting import fit_finetuning
 from kinfolk.api.frozen import SETTINGS as FROZEN
 from kinfolk.api.frozen import FrozenExperiment, FrozenHeadConfig, frozen_config
 from kinfolk.api.supervised import SupervisedExperiment
@@ -78,6 +79,7 @@ def finetune(
     if settings is not None and training:
         raise InputError(f"{shorten_list(training)}: say it in settings, or leave those out and name them all")
     refuse_two_lengths(training)
+    said = settings is not None
     settings = settings or (TrainSettings() if head is None else FROZEN).but(**training)
     output = Path(output)
     options = TaskOptions(class_weights, crf if head is None else head.crf, Windows(window, stride))
@@ -86,6 +88,11 @@ def finetune(
     encoder = model if isinstance(model, TextModel) else open_encoder(model, device, allow_pickle)
     split = partial(stratified_split, seed=settings.seed)
     sides = Sides.read(train, dev, lambda side: _read(side, task, columns, max_bad_rows), split)
+    if head is None and not said:
+        fitted = fit_finetuning(len(sides.train), encoder.model.config.width, training)
+        settings = settings.but(**fitted.values)
+        for name, told in fitted.rows:
+            session.callbacks.plan(f"{name:<11} {told}")
     if not sides.dev:
         if seeds > 1:
             raise InputError("the best of several seeds is chosen on a dev set; give one, or use seeds=1")

@@ -1,4 +1,4 @@
-"""Settings of a translator that suit its pairs, where the user names none: rules, each with the reason that is printed.
+"""Settings that suit the data, where the user names none: rules, each with the reason that is printed.
 
 The rules follow from trials that `recipes/minutes.py` makes again: docs/results/minutes.md.
 """
@@ -19,6 +19,9 @@ SHORT = 100  # characters of a text that may be read one by one
 WORDS_A_PIECE = 50  # of the corpus: a piece is to be seen this often, in the mean
 FEWEST_PIECES = 500
 SMALL_CORPUS = 200_000  # words, of both sides
+ENOUGH_STEPS = 150  # to fine-tune in; examples are seen again for it, and batches are smaller
+FEW_EXAMPLES_A_BATCH, USUAL_EPOCHS, MOST_EPOCHS = 8, 3.0, 24.0
+NARROW = 512  # models below this width bear a higher rate
 
 
 @dataclass(frozen=True)
@@ -75,4 +78,18 @@ def fit_translator(pairs: Sequence[Pair], kind: str, given: Mapping[str, Any]) -
         choose("label_smoothing", 0.0, "the next character is often certain")
     if len(pairs) < FEW_PAIRS:
         choose("dropout", 0.3, f"{len(pairs):,} pairs are seen often")
+    return Fitted(values, reasons)
+
+
+def fit_finetuning(examples: int, width: int, given: Mapping[str, Any]) -> Fitted:
+    """What suits so many examples and a model of this width, of epochs, learning_rate and min_steps."""
+    values, reasons = dict(given), dict[str, str]()
+    if not {"epochs", "minutes", "steps"} & {name for name, value in given.items() if value is not None}:
+        enough = min(MOST_EPOCHS, float(-(-ENOUGH_STEPS * FEW_EXAMPLES_A_BATCH // examples)))
+        if enough > USUAL_EPOCHS:
+            values["epochs"], reasons["epochs"] = enough, f"{examples:,} examples are few"
+    if values.get("learning_rate") is None and width < NARROW:
+        values["learning_rate"], reasons["learning_rate"] = 1e-4, f"a model of width {width:,} bears it"
+    if values.get("min_steps") is None and values.get("batch_size") is None:
+        values["min_steps"] = ENOUGH_STEPS
     return Fitted(values, reasons)

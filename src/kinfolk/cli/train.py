@@ -35,7 +35,12 @@ FINETUNING = {
 }
 
 
-@training_options(FINETUNING)
+@training_options(
+    FINETUNING,
+    epochs="3.0; more where examples are few",
+    learning_rate="5e-5; of models below width 512 1e-4",
+    min_steps="150; 0 beside --batch-size",
+)
 def finetune(
     model: options.Model,
     train: Annotated[Path, Option(help="Labelled table, CoNLL file, folder with seq.in and seq.out, or SQuAD json.")],
@@ -140,10 +145,10 @@ TRANSLATOR = {
 }
 TRANSLATOR_DEFAULTS: dict[str, Any] = {
     "epochs": 20.0,
-    "learning_rate": "1e-3, tiny recurrent 2e-3",
+    "learning_rate": "1e-3; tiny recurrent models 2e-3",
     "batch_size": 512,
     "batch_tokens": 4096,
-    "min_steps": 2000,
+    "min_steps": "2000; 0 beside --batch-size or --batch-tokens",
     "evaluations": 10,
 }
 TRANSLATOR_DEFAULTS |= {"schedule": "inverse_sqrt", "weight_decay": 0.0, "weight_averaging": 0.1}
