@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-NAMES = ("start", "embed", "finetune", "memory", "pretrain", "translate")
+NAMES = ("start", "embed", "finetune", "memory", "pretrain", "recurrent", "translate")
 
 
 def main() -> None:
