@@ -1,0 +1,183 @@
+"""What three minutes teach: short structured pairs, verbs, and pronunciations, with no option but kind and minutes.
+
+`python recipes/minutes.py` trains what is not noted yet below runs/minutes (a run that was stopped resumes), notes the
+figures in docs/results/minutes.json and writes docs/results/minutes.md; names such as `dates-attention` choose. Beside
+each: the settings that were usual before (`…-before`), and forty lines of plain torch (`…-plain`). Nothing else should
+run meanwhile. `--minutes 0.5` is a try below runs/try-0.5, and nothing in docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import structured_pairs
+import verbs
+from common import REPOSITORY, Places, data_file, found_here, table, write_result
+from plain_seq2seq import Script
+
+import kinfolk
+from kinfolk.api.experiment import Callbacks
+from kinfolk.cli.output import training_progress
+from kinfolk.errors import KinfolkError, StopSignalError
+from kinfolk.files import parse_json, read_text, write_bytes
+from kinfolk.machine import tune
+
+MINUTES = {"dates": 3.0, "numbers": 3.0, "reversed": 3.0, "past": 3.0, "sounds": 10.0}
+KINDS = "attention", "transformer", "seq2seq"
+HELD_OUT, WORDS, CONTROL = 1_200, 10_000, "plain"
+BEFORE: dict[str, Any] = {  # what was usual whatever the pairs were
+    "vocabulary_kind": "bpe", "whole_numbers": True, "size": "small", "label_smoothing": 0.1, "learning_rate": 1e-3,
+    "min_steps": 0,
+}  # fmt: skip
+Pair = tuple[str, str]
+
+
+def all_pairs(task: str, places: Places) -> list[Pair]:
+    if task in structured_pairs.MAKERS:
+        return structured_pairs.pairs(task)
+    if task == "past":
+        return verbs.regular() + verbs.irregular()
+    kept = places.runs / "sounds.tsv"
+    if not kept.exists():
+        counts = dict[str, int]()
+        for word in re.findall(r"[a-z]+", data_file("wikipedia/plain.txt").read_text(encoding="utf-8").lower()):
+            counts[word] = counts.get(word, 0) + 1
+        words = sorted((word for word in counts if len(word) > 2), key=lambda word: (-counts[word], word))[:WORDS]
+        sounds = kinfolk.load_translator("g2p-en", "cpu").translate(words)
+        lines = "".join(f"{word}\t{sound}\n" for word, sound in zip(words, sounds, strict=True))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(kept, lines.encode())
+    return [(one, other) for one, other in (line.split("\t") for line in read_text(kept).splitlines())]
+
+
+def sides(task: str, places: Places) -> tuple[list[Pair], list[Pair]]:
+    """To train on, and to measure by."""
+    pairs = all_pairs(task, places)
+    random.Random(0).shuffle(pairs)
+    count = min(HELD_OUT, len(pairs) // 5)
+    return pairs[count:], pairs[:count]
+
+
+def measure(task: str, texts: Sequence[str], pairs: Sequence[Pair]) -> dict[str, float]:
+    """The share of exact texts; of verbs the regular ones alone, and of sounds the errors per phoneme."""
+    exact = [text == target for text, (_, target) in zip(texts, pairs, strict=True)]
+    if task == "past":
+        odd = {source for source, _ in verbs.irregular()}
+        groups = {"regular": False, "irregular": True}
+        of = {name: [e for e, (s, _) in zip(exact, pairs, strict=True) if (s in odd) == is_odd]
+              for name, is_odd in groups.items()}  # fmt: skip
+        return {name: sum(found) / len(found) for name, found in of.items()}
+    if task == "sounds":
+        wrong = sum(distance(text.split(), target.split()) for text, (_, target) in zip(texts, pairs, strict=True))
+        return {"errors": wrong / sum(len(target.split()) for _, target in pairs), "exact": sum(exact) / len(exact)}
+    return {"exact": sum(exact) / len(exact)}
+
+
+def distance(first: Sequence[str], second: Sequence[str]) -> int:
+    """Insertions, deletions and replacements (Levenshtein).
+
+    >>> distance("AH0 B AW1 T".split(), "AH0 B T".split())
+    1
+    """
+    row = list(range(len(second) + 1))
+    for count, left in enumerate(first, 1):
+        above, row[0] = row[0], count
+        for index, right in enumerate(second, 1):
+            above, row[index] = row[index], min(row[index] + 1, row[index - 1] + 1, above + (left != right))
+    return row[-1]
+
+
+def run(name: str, minutes: float | None, places: Places) -> None:
+    """One row, if it is not noted already."""
+    if name in places.notes:
+        return
+    task, kind, *before = name.split("-")
+    train, test = sides(task, places)
+    minutes, start = minutes or MINUTES[task], time.monotonic()
+    if kind == CONTROL:
+        script = Script(train, minutes * 60)
+        translate, told = script.translate, {"steps": script.steps, "epochs": script.steps * 64 / len(train)}
+    else:
+        folder, settings = places.runs / name, BEFORE if before else {}
+        with training_progress() as step:
+            said: list[str] = []
+            callbacks = Callbacks(lambda summary, _: said.append(str(summary)), step, said.append)
+            if not (folder / "model").exists():
+                common = {"kind": kind, "minutes": minutes, "device": "cpu"}
+                kinfolk.train_translator(folder, train, **common, **settings, callbacks=callbacks)
+        last = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], "log")
+        told = {"steps": last["step"], "epochs": last["epoch"], "said": "\n".join(said)}
+        translate = kinfolk.load_translator(folder, "cpu").translate
+    seconds = time.monotonic() - start
+    metrics = measure(task, translate([source for source, _ in test]), test)
+    with places.noting() as notes:
+        notes[name] = found_here() | told | {"minutes": minutes, "seconds": round(seconds, 1), "metrics": metrics}
+    print(name, metrics, f"{seconds:.0f} s", file=sys.stderr)
+
+
+def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
+    found = []
+    for kind in (*KINDS, CONTROL):
+        for name in (f"{task}-{kind}", f"{task}-{kind}-before"):
+            if name in notes:
+                note = notes[name]
+                figures = [f"{value:.1%}" for value in note["metrics"].values()]
+                label = {"before": f"{kind}, settings as before", CONTROL: "forty lines of plain torch"}
+                title = label.get(name.rpartition("-")[2], kind)
+                found.append([title, *figures, f"{note['steps']:,}", f"{note['epochs']:.1f}", f"{note['seconds']:.0f}"])
+    return found
+
+
+TITLES = {
+    "dates": "Dates in words to ISO",
+    "numbers": "Numbers in words to digits",
+    "reversed": "Words written backwards",
+    "past": "Past tense of verbs",
+    "sounds": "Letters to phonemes, as the model of g2p-en writes them",
+}
+
+
+def write(places: Places) -> None:
+    """The page, from the figures that are noted."""
+    notes = places.notes
+    parts = [
+        "`kinfolk train-translator --pairs FILE --kind KIND --minutes N` and no other option, measured on pairs that "
+        "are in no training file. Settings as before: 8,000 pieces of BPE that may hold several digits, the size small, "
+        "label smoothing 0.1, rate 1e-3, batches of 4,096 tokens. Seconds are those from the first read to the saved "
+        "model; epochs are how often a pair was seen."
+    ]
+    for task, title in TITLES.items():
+        found = rows(notes, task)
+        if found:
+            metrics = next(note["metrics"] for name, note in notes.items() if name.startswith(f"{task}-"))
+            here = next(note for name, note in notes.items() if name.startswith(f"{task}-"))
+            parts += [f"## {title}, {here['minutes']:g} minutes", table(["", *metrics, "steps", "epochs", "s"], found)]
+    write_result("minutes", "minutes.py", "demo", "Minutes well spent", parts, [], folder=places.results)
+
+
+def main() -> None:
+    names = [f"{task}-{kind}{end}" for task in MINUTES for kind in KINDS for end in ("", "-before")]
+    names += [f"{task}-{CONTROL}" for task in MINUTES]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", choices=[*names, []], help="which to train; all by default")
+    parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
+    given = parser.parse_args()
+    tune()
+    aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
+    places = Places.of("minutes", aside)
+    try:
+        for name in given.names or names:
+            run(name, given.minutes, places)
+        write(places)
+    except (KinfolkError, StopSignalError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
