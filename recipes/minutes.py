@@ -148,9 +148,9 @@ def write(places: Places) -> None:
     notes = places.notes
     parts = [
         "`kinfolk train-translator --pairs FILE --kind KIND --minutes N` and no other option, measured on pairs that "
-        "are in no training file. Settings as before: 8,000 pieces of BPE that may hold several digits, the size small, "
-        "label smoothing 0.1, rate 1e-3, batches of 4,096 tokens. Seconds are those from the first read to the saved "
-        "model; epochs are how often a pair was seen."
+        "are in no training file. Settings as before: 8,000 pieces of BPE that may hold several digits, the size "
+        "small, label smoothing 0.1, rate 1e-3, batches of 4,096 tokens. Seconds are those from the first read to the "
+        "saved model; epochs are how often a pair was seen."
     ]
     for task, title in TITLES.items():
         found = rows(notes, task)
