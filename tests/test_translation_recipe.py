@@ -62,7 +62,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     for name, asked in translation.ENTRIES.items():
         sizes = SIZES[asked.kind] | ({"score": "additive"} if asked.kind == "attention" else {})
         corpus = dataclasses.replace(asked.corpus, vocabulary=VOCABULARY)
-        tiny = dataclasses.replace(asked, changes=sizes, training=training, corpus=corpus, minutes=1e-4)
+        tiny = dataclasses.replace(asked, changes=sizes, training=training, corpus=corpus, minutes=0.05)
         monkeypatch.setitem(translation.ENTRIES, name, tiny)
     places = translation.Places.of("translation", data / "output")
     monkeypatch.setattr(translation_page, "LONGEST_DRAWN", 6)
@@ -90,13 +90,12 @@ def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
         run("scheduled-sampling", time=True)
     run("attention-bilinear", time=True)
     timed = read_object(data / "output" / "translation.json")["timed"]["attention-bilinear"]
-    assert timed["steps"] == 1
-    assert timed["tries"] == [1, 1, 1]
+    assert timed["steps"] == sorted(timed["tries"])[1]
     assert timed["load_before"] >= 0
     assert not (data / "output" / "runs" / "translation" / "attention-bilinear").exists()
-    assert "attention-bilinear: 1 steps take" in capsys.readouterr().err
+    assert f"attention-bilinear: {timed['steps']:,} steps take" in capsys.readouterr().err
     run("scheduled-sampling", steps=None)
-    assert read_object(data / "output" / "translation.json")["runs"]["scheduled-sampling"]["steps"] == 1
+    assert read_object(data / "output" / "translation.json")["runs"]["scheduled-sampling"]["steps"] == timed["steps"]
 
 
 def test_more_minutes_are_more_steps(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,7 +194,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
 
 def test_minutes_are_measured_on_a_copy_that_reads_the_same_features(tiny_bert: Path, tmp_path: Path) -> None:
     settings = TrainSettings(
-        minutes=0.005, batch_size=16, evaluations=1, optimizer=OptimizerSettings(learning_rate=2e-2)
+        minutes=0.05, batch_size=16, evaluations=1, optimizer=OptimizerSettings(learning_rate=2e-2)
     )
     assert fit(tiny_bert, tmp_path / "run", settings=settings, head="linear").metrics
     assert len(list((tmp_path / "run" / "features").iterdir())) == 1

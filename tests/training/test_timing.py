@@ -17,7 +17,7 @@ from small_runs import examples, settings, train, weights
 
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
-from kinfolk.errors import FolderError
+from kinfolk.errors import FolderError, InputError
 from kinfolk.training.budget import (
     EVALUATING,
     SECONDS_BETWEEN_SAVES,
@@ -191,13 +191,31 @@ def test_a_run_that_dies_before_its_first_checkpoint_keeps_its_plan(tiny_bert: P
     assert json.loads(plan.read_text())["plans"][0] == first[0]
 
 
-def test_before_the_first_step_it_is_said_how_many_fit(tiny_bert: Path, tmp_path: Path) -> None:
+def test_before_the_first_step_it_is_said_how_many_fit_and_whether_they_are_few() -> None:
+    for seconds, few in ((2.0, True), (200.0, False)):
+        said: list[str] = []
+        limit = TimeLimit(seconds, Machine(lambda now: 1.0), tell=said.append)
+        steps = Budget(limit, 1, None, Costs(step=0.5, evaluation=0, save=0)).first(1.0).total
+        assert f"{steps} steps" in said[0]
+        assert ("warning" in said[0]) == few
+
+
+def test_a_run_tells_its_plan_before_its_first_step(tiny_bert: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    chosen = settings(minutes=0.001)
     callbacks = Callbacks(step=lambda seed, progress: said.append("step"), plan=said.append)
+    chosen = settings(minutes=0.05, evaluations=1)
     finetune(tiny_bert, examples(96), tmp_path / "run", settings=chosen, device="cpu", callbacks=callbacks)
-    assert "warning" in said[0]
+    assert "steps" in said[0]
     assert said.count("step") == len(said) - 1
+
+
+@pytest.mark.parametrize("minutes", [0, 1 / 60, 600_000, float("nan")])
+def test_a_budget_that_is_none_is_refused_before_anything_is_written(
+    minutes: float, tiny_bert: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="minutes="):
+        train(tiny_bert, tmp_path / "run", minutes=minutes)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -98,12 +98,6 @@ def test_patience_ends_a_run_that_no_longer_improves(tiny_bert: Path, tmp_path: 
     assert "seed 0 is not better than the majority-class baseline" in found.notes
 
 
-def test_minutes_fix_the_number_of_steps_before_the_first(tiny_bert: Path, tmp_path: Path) -> None:
-    found = train(tiny_bert, tmp_path / "run", minutes=0.02)
-    assert found.metrics
-    assert (tmp_path / "run" / "log.jsonl").read_text().count("\n") >= 1
-
-
 def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: Path, tmp_path: Path) -> None:
     model = kinfolk.load(tiny_bert, device="cpu").model
     rates = {

@@ -26,6 +26,7 @@ from kinfolk.errors import InputError, check_choice, check_int, check_number, di
 
 LARGEST_SEED = 2**62  # further runs take the seeds after it, and torch's generator takes 64 bits
 PRECISIONS = ("fp32", "bf16")
+MINUTES = 0.05, 525_600
 RISING_SHARES = {"one_cycle": 0.3, "slanted_triangular": 0.1}  # of the run
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", *RISING_SHARES)
 ONE_CYCLE_START, SLANTED_RATIO = 25.0, 32.0
@@ -87,7 +88,9 @@ class TrainSettings:
         for name in (*whole, "evaluate_every"):
             if getattr(self, name) is not None:
                 check_int(name, getattr(self, name))
-        for name in ("epochs", "minutes", "max_grad_norm"):
+        if self.minutes is not None:
+            check_number("minutes", self.minutes, *MINUTES, "from 0.05 (three seconds) to 525,600 (a year)", True)
+        for name in ("epochs", "max_grad_norm"):
             if getattr(self, name) is not None:
                 zero = name == "max_grad_norm"
                 check_number(name, getattr(self, name), 0, 1e6, "above 0 and at most a million", inclusive=zero)
