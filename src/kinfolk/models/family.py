@@ -296,10 +296,10 @@ def with_new_head(
 
 def weights_hash(module: nn.Module) -> str:
     # By the names that weights had when the first search indexes were saved: their hashes must stay valid.
-    digest, names = hashlib.sha256(), {name: name for name in module.state_dict()}
-    for name in names:
-        names[name] = name.replace(".feed_forward.up.", ".feed_forward.widen.")
-        names[name] = names[name].replace(".feed_forward.down.", ".feed_forward.narrow.")
+    digest, names = hashlib.sha256(), {}
+    for name in module.state_dict():
+        earlier = name.replace(".feed_forward.up.", ".feed_forward.widen.")
+        names[name] = earlier.replace(".feed_forward.down.", ".feed_forward.narrow.")
     for path, part in module.named_modules():
         if hasattr(part, "stored_names"):  # recurrent stacks, which encoders need not know
             names |= part.stored_names(f"{path}.")

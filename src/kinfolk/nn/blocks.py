@@ -108,10 +108,8 @@ class Block(nn.Module):
 def build_block(config: Any, norm: str = "post", inner_dropout: float = 0.0, cross: bool = False) -> Block:
     """A block of the usual parts, of the sizes in a model's config; with `cross`, one of a translator's decoder."""
     sizes = (config.width, config.heads, config.attention_dropout)
-    attention, inner = (
-        Attention(*sizes),
-        FeedForward(config.width, config.inner_width, config.activation, inner_dropout),
-    )
+    attention = Attention(*sizes)
+    inner = FeedForward(config.width, config.inner_width, config.activation, inner_dropout)
     norms = partial(Norm, config.width, config.norm_epsilon)
     return Block(attention, inner, norms, CrossAttention(*sizes) if cross else None, norm == "pre", config.dropout)
 
@@ -206,11 +204,10 @@ def _run_small_batch(cached: CachedStack, hidden: Tensor, plan: AttentionPlan, t
 def _plain_blocks(stack: Stack) -> list[Block] | None:
     """The blocks as layers, where all are post-norm and of the usual parts: the inference cache knows no others."""
     blocks = [stack.block(layer) for layer in range(stack.layers)]
-    return blocks if stack.final_norm is None and all(_is_plain(block) for block in blocks) else None
-
-
-def _is_plain(block: Block) -> bool:
-    if (type(block), type(block.attention), type(block.feed_forward)) != (Block, Attention, FeedForward):
-        return False
-    usual = [type(part) for part in parts(block)] == [Linear, Linear, Norm, ActivatedLinear, Linear, Norm]
-    return usual and not block.pre_norm and block.cross is None
+    for block in blocks:
+        if (type(block), type(block.attention), type(block.feed_forward)) != (Block, Attention, FeedForward):
+            return None
+        usual = [type(part) for part in parts(block)] == [Linear, Linear, Norm, ActivatedLinear, Linear, Norm]
+        if not usual or block.pre_norm or block.cross is not None:
+            return None
+    return blocks if stack.final_norm is None else None
