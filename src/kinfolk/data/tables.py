@@ -138,8 +138,7 @@ def read_examples(
     examples: list[Example] = []
     columns: TableColumns | None = None
     for line, row in numbered_rows(Path(path), errors, header=header):
-        if columns is None:
-            columns = find_columns(str(path), list(row), text, pair, label, needs_label=True)
+        columns = columns or find_columns(str(path), list(row), text, pair, label, needs_label=True)
         with note_bad(errors, line):
             content, name = columns.content(row), columns.label or ""
             if name not in row:
