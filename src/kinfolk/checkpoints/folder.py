@@ -283,7 +283,9 @@ def _fill(model: Model, tensors: TensorSource) -> None:
     family, config, names, location = model.family, model.config, tensors.names(), tensors.location
     prefix, repeats = _prefix(family, tensors), family.repeats(config)
     located = sources(family, config, model.state_dict(), prefix)
-    explained = {f"{prefix}{name}" for name in family.ignored_names(config)} | {*repeats, *family.sinusoids}
+    layers = range(getattr(config, "layers", 0) + 1)
+    explained = {prefix + name.format(layer) for name in family.ignored for layer in layers}
+    explained |= {*repeats, *family.sinusoids}
     for name in model.heads:
         head = family.heads[name]
         for theirs, part in head.duplicates.items():  # the reference library computes with the duplicate

@@ -155,9 +155,6 @@ class Family:
     def body_keys(self, config: Any) -> Keys:
         return self.keys(config) if callable(self.keys) else self.keys
 
-    def ignored_names(self, config: Any) -> set[str]:
-        return {name.format(layer) for name in self.ignored for layer in range(getattr(config, "layers", 0) + 1)}
-
     @property
     def has_pooler(self) -> bool:
         return not callable(self.keys) and any(name.startswith("pooler") for name in self.keys)
