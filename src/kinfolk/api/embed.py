@@ -282,7 +282,8 @@ def _compute(
     with torch.inference_mode():
         for batch in batches:
             encodings = [parts[index].encoding for index in batch]
-            tokens = packed(encoder.model, [e.ids for e in encodings], [e.segments for e in encodings])
+            ids, segments = [each.ids for each in encodings], [each.segments for each in encodings]
+            tokens = pack_for(encoder.model.config.segments, ids, segments, encoder.device)
             vectors, layout = _run(encoder.model, tokens, settings.layers, trace), tokens.layout
             if settings.pool == "none":
                 for index, rows in zip(batch, layout.split(vectors.cpu()), strict=True):
@@ -311,10 +312,6 @@ def _run(model: Model, tokens: Tokens, choice: LayerChoice, trace: Trace | None)
     layers = Trace(attention=False)
     model(tokens, layers, depth)
     return choice.combine(layers.packed)
-
-
-def packed(model: Model, ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]]) -> Tokens:
-    return pack_for(model.config.segments, ids, segments, model.device)
 
 
 def _unit(vectors: np.ndarray, normalize: bool) -> np.ndarray:
