@@ -44,10 +44,10 @@ class BadValueError(ValueError):
 
 @contextlib.contextmanager
 def note_bad(errors: RowErrors, line: int | str) -> Iterator[None]:
-    """A bad value within is an error of this row."""
+    """A bad value within, or what is not JSON, is an error of this row."""
     try:
         yield
-    except BadValueError as error:
+    except (BadValueError, FolderError) as error:
         errors.add(line, str(error))
 
 
