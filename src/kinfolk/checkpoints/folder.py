@@ -217,8 +217,7 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> TextModel:
         head.table = None if head.table.weight.equal(model.body.token_embedding.weight) else head.table
     if inside(folder, PROBE_FILE).exists():
         model = import_module(PROBE).read_probe(folder, model)
-    path = inside(folder, GENERATION)
-    generation = read_object(path) if family.generation_config is not None and path.exists() else {}
+    generation = {} if family.generation_config is None else _optional(inside(folder, GENERATION))
     return TextModel(model.eval(), None, hf_config, generation)
 
 
