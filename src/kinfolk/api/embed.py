@@ -221,8 +221,15 @@ def embed_chunks(
         size, on_long, stride = settings.size, settings.on_long, settings.stride
         return split_texts(encoder.tokenizer, ready, size, on_long, cut, lambda index: f"text {first + index}", stride)
 
-    for parts, count in _ahead(prepare, weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)):
-        yield _compute(encoder, parts, count, settings, trace, report)
+    source = weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)
+    with ThreadPoolExecutor(1) as pool:  # makes the next chunk ready while this one is computed (one alone: no thread)
+        for first, chunk in source:
+            parts, count = prepare(first, chunk), len(chunk)
+            for following in source:
+                waiting = pool.submit(prepare, *following)
+                yield _compute(encoder, parts, count, settings, trace, report)
+                parts, count = waiting.result(), len(following[1])
+            yield _compute(encoder, parts, count, settings, trace, report)
     cut.report()
 
 
@@ -249,20 +256,6 @@ def _stacked(chunks: Iterator[np.ndarray], width: int) -> np.ndarray:
 def _characters(text: Text) -> int:
     """Of a text or a pair; what is neither is refused when it is prepared."""
     return sum(len(part) for part in (text if isinstance(text, tuple) else (text,)) if isinstance(part, str))
-
-
-def _ahead(
-    prepare: Callable[[int, list[Text]], list[TextWindow]], source: Iterator[tuple[int, list[Text]]]
-) -> Iterator[tuple[list[TextWindow], int]]:
-    """Prepared chunks and their sizes, the next one in the making while this one is used (one alone: no thread)."""
-    with ThreadPoolExecutor(1) as pool:
-        for first, chunk in source:
-            parts, size = prepare(first, chunk), len(chunk)
-            for following in source:
-                waiting = pool.submit(prepare, *following)
-                yield parts, size
-                parts, size = waiting.result(), len(following[1])
-            yield parts, size
 
 
 def _compute(
@@ -326,8 +319,7 @@ def _join_windows(parts: list[TextWindow], pooled: np.ndarray, texts: int, setti
     """(windows, D) -> (texts, D): windows of one text by weighted mean, or by maximum."""
     vectors = pooled
     if len(parts) != texts:
-        owners = np.array([part.text for part in parts])
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        starts = np.flatnonzero(np.diff([part.text for part in parts], prepend=-1))
         if settings.pool == "max":
             vectors = np.maximum.reduceat(pooled, starts)
         else:

@@ -42,7 +42,10 @@ def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) 
     with reading(folder):
         local = folder.is_dir()  # else it is "demo" or a hub name, whose files nobody edits
         name = str(folder.resolve()) if local else str(model)
-        return _load_once(name, pick_device(device).type, bool(allow_pickle), _stamp(folder) if local else ())
+        paths = sorted({*folder.glob("*"), *folder.glob("*/config.json")}) if local else []
+        # Size and time of change of the files that a model may be read from.
+        stamp = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file())
+        return _load_once(name, pick_device(device).type, bool(allow_pickle), stamp)
 
 
 @lru_cache(maxsize=CACHED_MODELS)
@@ -51,12 +54,6 @@ def _load_once(name: str, device: str, allow_pickle: bool, stamp: tuple[object, 
 
 
 forget_models = _load_once.cache_clear
-
-
-def _stamp(folder: Path) -> tuple[object, ...]:
-    """Name, size and time of change of the files that a model may be read from."""
-    files = sorted(path for path in (*folder.glob("*"), *folder.glob("*/config.json")) if path.is_file())
-    return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
 
 
 class TextEstimator(BaseEstimator):  # type: ignore[misc]
