@@ -130,18 +130,15 @@ class GenerationConfig:
             raise ConfigError(f"generation config: {error}") from None
         forced, renormalized = "forced_eos_token_id" in settings, settings["renormalize_logits"]
         constraints = DecodingConstraints(config.end_id, tuple(sorted(forbidden)), forced, renormalized)
-        stopping, unsupported = EARLY_STOPPING[settings["early_stopping"]], _unsupported(hf_config, generation)
+        # config.json says much else; of it only what is known to concern generation counts.
+        said = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
+        unsupported = tuple(
+            f"{name}={str(value)[:20]}"
+            for name, value in sorted(said.items())
+            if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
+        )
+        stopping = EARLY_STOPPING[settings["early_stopping"]]
         return cls(beams, constraints, penalty, stopping, max_tokens, unsupported)
-
-
-def _unsupported(hf_config: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, ...]:
-    """As name=value. config.json says much else; of it only what is known to concern generation counts."""
-    settings = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
-    return tuple(
-        f"{name}={str(value)[:20]}"
-        for name, value in sorted(settings.items())
-        if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
-    )
 
 
 class TranslationWarning(UserWarning):

@@ -73,13 +73,10 @@ class Trace:
             self._batches[-1].vectors.append(hidden if self.gradients else hidden.detach())
 
     def begin_attention(self) -> None:
-        if self.wants_attention:
-            self._batches[-1].attention.append({})
+        self._batches[-1].attention.append({})
 
     def add_attention(self, group: Group, scores: Tensor, plan: AttentionPlan) -> None:
         """Keep scores (count, heads, queries, keys) of one group of the current block, holes cut off."""
-        if not self.wants_attention:
-            return
         if not self.gradients:
             scores = scores.detach()
         weights = scores.softmax(-1)
@@ -95,10 +92,9 @@ class Trace:
 class PairTrace:
     """A trace of source and target, and of `across`: weights[layer][pair] are (heads, target length, source length)."""
 
-    def __init__(self, hidden: bool = True, attention: bool = True, gradients: bool = False):
-        self.source = Trace(hidden, attention, gradients)
-        self.target = Trace(hidden, attention, gradients)
-        self.across = Trace(False, attention, gradients)
+    def __init__(self, hidden: bool = True, gradients: bool = False):
+        self.source, self.target = Trace(hidden, gradients=gradients), Trace(hidden, gradients=gradients)
+        self.across = Trace(hidden=False, gradients=gradients)
 
     def __iter__(self) -> Iterator[Trace]:
         return iter((self.source, self.target, self.across))
