@@ -61,7 +61,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
 
     A pickle of it holds the model as safetensors bytes beside settings and tokenizer, and nothing of torch: it works
     where the model folder is absent. One made with device="cuda" runs on the CPU where CUDA is not. `needs_heads` says
-    whether it holds more than the body.
+    whether it learned something, and so holds more than the body.
     """
 
     needs_heads = True
@@ -84,6 +84,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
+        tags.target_tags.required = self.needs_heads
         return tags
 
 
@@ -210,11 +211,6 @@ class TextLearner(TextEstimator):
         except DataError:
             few = f"{len(examples)} texts are too few to hold some of them out"
             raise InputError(f"{few}; give more, or use validation_fraction=0") from None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def _print_evaluation(seed: int, progress: Progress) -> None:
