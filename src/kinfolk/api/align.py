@@ -128,8 +128,7 @@ def _decode(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[Offset]]:
 def attention(model: Any, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[np.ndarray]:
     """Cross-attention of each pair, (layers, heads, target tokens, source tokens); targets end with their end token."""
     require_attention(model)
-    start = model.config.start_id
-    shifted = [[start, *target[:-1]] for target in targets]
+    shifted = [[model.config.start_id, *target[:-1]] for target in targets]
     trace = PairTrace(hidden=False)
     with torch.inference_mode():
         model(pack(sources, device=model.device), pack(shifted, device=model.device), trace)

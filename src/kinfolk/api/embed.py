@@ -221,8 +221,15 @@ def embed_chunks(
         size, on_long, stride = settings.size, settings.on_long, settings.stride
         return split_texts(encoder.tokenizer, ready, size, on_long, cut, lambda index: f"text {first + index}", stride)
 
-    for parts, count in _ahead(prepare, weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)):
-        yield _compute(encoder, parts, count, settings, trace, report)
+    source = weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)
+    with ThreadPoolExecutor(1) as pool:  # makes the next chunk ready while this one is computed (one alone: no thread)
+        for first, chunk in source:
+            parts, count = prepare(first, chunk), len(chunk)
+            for following in source:
+                waiting = pool.submit(prepare, *following)
+                yield _compute(encoder, parts, count, settings, trace, report)
+                parts, count = waiting.result(), len(following[1])
+            yield _compute(encoder, parts, count, settings, trace, report)
     cut.report()
 
 
@@ -251,20 +258,6 @@ def _characters(text: Text) -> int:
     return sum(len(part) for part in (text if isinstance(text, tuple) else (text,)) if isinstance(part, str))
 
 
-def _ahead(
-    prepare: Callable[[int, list[Text]], list[TextWindow]], source: Iterator[tuple[int, list[Text]]]
-) -> Iterator[tuple[list[TextWindow], int]]:
-    """Prepared chunks and their sizes, the next one in the making while this one is used (one alone: no thread)."""
-    with ThreadPoolExecutor(1) as pool:
-        for first, chunk in source:
-            parts, size = prepare(first, chunk), len(chunk)
-            for following in source:
-                waiting = pool.submit(prepare, *following)
-                yield parts, size
-                parts, size = waiting.result(), len(following[1])
-            yield parts, size
-
-
 def _compute(
     encoder: TextModel,
     parts: list[TextWindow],
@@ -282,7 +275,8 @@ def _compute(
     with torch.inference_mode():
         for batch in batches:
             encodings = [parts[index].encoding for index in batch]
-            tokens = packed(encoder.model, [e.ids for e in encodings], [e.segments for e in encodings])
+            ids, segments = [each.ids for each in encodings], [each.segments for each in encodings]
+            tokens = pack_for(encoder.model.config.segments, ids, segments, encoder.device)
             vectors, layout = _run(encoder.model, tokens, settings.layers, trace), tokens.layout
             if settings.pool == "none":
                 for index, rows in zip(batch, layout.split(vectors.cpu()), strict=True):
@@ -313,10 +307,6 @@ def _run(model: Model, tokens: Tokens, choice: LayerChoice, trace: Trace | None)
     return choice.combine(layers.packed)
 
 
-def packed(model: Model, ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]]) -> Tokens:
-    return pack_for(model.config.segments, ids, segments, model.device)
-
-
 def _unit(vectors: np.ndarray, normalize: bool) -> np.ndarray:
     """(rows, width), each row of length one where that is wanted; a row of zeros stays one."""
     if not normalize:
@@ -329,8 +319,7 @@ def _join_windows(parts: list[TextWindow], pooled: np.ndarray, texts: int, setti
     """(windows, D) -> (texts, D): windows of one text by weighted mean, or by maximum."""
     vectors = pooled
     if len(parts) != texts:
-        owners = np.array([part.text for part in parts])
-        starts = np.flatnonzero(np.diff(owners, prepend=-1))
+        starts = np.flatnonzero(np.diff([part.text for part in parts], prepend=-1))
         if settings.pool == "max":
             vectors = np.maximum.reduceat(pooled, starts)
         else:

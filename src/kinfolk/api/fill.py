@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.api.embed import packed
 from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.batching import BATCH_TOKENS, chunks
 from kinfolk.errors import InputError, MissingHeadError, check_int
+from kinfolk.nn.packed import pack, pack_for
 from kinfolk.text.tokenizer import Tokenizer
 
 MAX_SUBWORDS = 8
@@ -58,7 +58,7 @@ def pair_probability(encoder: TextModel, head: str, first: str, second: str) -> 
     if kept < total:
         raise InputError(f"the pair has {total:,} tokens and the model reads {encoder.context:,}; shorten it")
     with torch.inference_mode():
-        tokens = packed(encoder.model, [encoding.ids], [encoding.segments])
+        tokens = pack_for(encoder.model.config.segments, [encoding.ids], [encoding.segments], encoder.device)
         return float(encoder.model.scores(head, tokens).float().softmax(-1)[0, 0])
 
 
@@ -151,7 +151,7 @@ class _Filler:
         scores = []
         with torch.inference_mode():
             for batch in chunks(rows, max(1, BATCH_TOKENS // size)):
-                tokens = packed(self.model, batch, [])
+                tokens = pack(batch, device=self.model.device)
                 hidden = self.model(tokens)
                 at = torch.tensor([start + position for start in tokens.layout.starts], device=hidden.device)
                 scores.append(self.model.scores("masked_lm", tokens, hidden, at).float().cpu())

@@ -188,7 +188,12 @@ def features_of(
         "kind": kind,
     }
     location = folder / hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:32]
-    if not _is_intact(location):
+    try:
+        intact = location.exists() and check_manifest(location)
+    except KinfolkError:  # what is damaged can be computed again, so it goes
+        shutil.rmtree(location, ignore_errors=True)
+        intact = False
+    if not intact:
         with atomic_folder(location) as temporary:
             path = temporary / "features.npy"
             _write(path, model, [[ordered[index] for index in batch] for batch in batches], layers, kind)
@@ -198,15 +203,6 @@ def features_of(
     rows = list(accumulate((len(ordered[index]) for index in order), initial=0))
     array = open_npy(location / "features.npy", (rows.pop(), len(layers), model.config.width), KINDS[kind])
     return Features(array, layers, dict(zip((keys[index] for index in order), rows, strict=True)))
-
-
-def _is_intact(folder: Path) -> bool:
-    """Is the file there and as it was written? What is damaged can be computed again, so it goes."""
-    try:
-        return folder.exists() and check_manifest(folder)
-    except KinfolkError:
-        shutil.rmtree(folder, ignore_errors=True)
-        return False
 
 
 def _write(path: Path, model: Model, batches: Sequence[Sequence[Sample]], layers: Sequence[int], kind: str) -> None:

@@ -181,8 +181,7 @@ class _Writing:
 
     def add(self, ids: list[int], finished: bool) -> None:
         """Tokens that were written; `finished`: the end came after (or as the last of) them."""
-        end = self.model.config.end_id
-        self.new += [token for token in ids if token != end]
+        self.new += [token for token in ids if token != self.model.config.end_id]
         self.done = finished or len(self.new) >= self.max_tokens
 
     def text(self) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from kinfolk.checkpoints.find import DEMO, G2P, read_packaged
+from kinfolk.checkpoints.find import DEMO
 from kinfolk.checkpoints.folder import SentenceRecipe, TextModel, read_checkpoint, read_recipe
+from kinfolk.checkpoints.g2p import read_package
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.errors import FolderError, InputError, did_you_mean
 from kinfolk.models.family import Family, all_families, count_parameters, preset
@@ -118,7 +119,7 @@ def describe_folder(folder: Path, allow_pickle: bool = False) -> ModelInfo:
 
 def describe_g2p() -> ModelInfo:
     """The letters-to-phonemes model of the package g2p-en, which is a file and no folder."""
-    path, model, tokenizer, _ = read_packaged(G2P)
+    path, model, tokenizer, _ = read_package()
     return replace(describe_model(TextModel(model, tokenizer)), folder=str(path), manifest="none")
 
 

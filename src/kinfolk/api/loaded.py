@@ -20,8 +20,9 @@ from kinfolk.api.translate import (
     translate_settings,
     translate_texts,
 )
-from kinfolk.checkpoints.find import G2P, find_model, is_g2p, open_encoder, read_packaged
+from kinfolk.checkpoints.find import G2P, find_model, is_g2p, open_encoder
 from kinfolk.checkpoints.folder import TextModel, pick_device, read_text_model
+from kinfolk.checkpoints.g2p import read_package
 from kinfolk.errors import InputError, TokenizerError, check_collection
 from kinfolk.models.family import Family
 from kinfolk.tasks.answer import Answer, answer, make_question
@@ -167,7 +168,7 @@ def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = Fa
     """
     name, target = str(name_or_path), pick_device(device)
     if is_g2p(name):
-        _, model, tokenizer, settings = read_packaged(G2P)
+        _, model, tokenizer, settings = read_package()
         return Translator(model.to(target), tokenizer, settings, name=G2P)
     return _with_verbs(read_text_model(find_model(name_or_path, allow_pickle), device, allow_pickle, name))
 

@@ -18,6 +18,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -76,14 +77,10 @@ def text_reader(
             return
         columns: TableColumns | None = None
         for line, row in formats.numbered_rows(Path(source), problems, header=header):
-            if columns is None:
-                columns = find_columns(str(source), list(row), text, pair, None, needs_label=False)
-            try:
-                text_of_row, second = columns.content(row)
-            except formats.BadValueError as error:
-                problems.add(line, str(error))
-            else:
-                yield line, row, (text_of_row if second is None else (text_of_row, second), f"{source}:{line}")
+            columns = columns or find_columns(str(source), list(row), text, pair, None, needs_label=False)
+            with formats.note_bad(problems, line):
+                first, second = columns.content(row)
+                yield line, row, (first if second is None else (first, second), f"{source}:{line}")
 
     return read
 
@@ -207,14 +204,10 @@ def predict_file(
     if task.kind == "answer":
         return _answer_file(encoder, task, source, output, report, top)
     if task.kind == "choose":
-
-        def read(problems: RowErrors) -> Iterator[tuple[int, Row, Choice]]:
-            return choice_rows(Path(source), problems, needs_label=False)
-
-        def chosen(batch: Sequence[Choice]) -> Iterable[Row]:
-            return map(task.columns, choose(encoder, batch))
-
-        return write_table(source, read, output, chosen, CHUNK_CHOICES, report)
+        choices: Reader[Choice] = partial(choice_rows, Path(source), needs_label=False)
+        return write_table(
+            source, choices, output, lambda batch: map(task.columns, choose(encoder, batch)), CHUNK_CHOICES, report
+        )
     cut = CutCount()
 
     def predict(batch: Sequence[tuple[Text, str]]) -> Iterable[Row]:

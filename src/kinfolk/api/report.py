@@ -70,7 +70,15 @@ def write_report(folder: Path, report: Report, notes: Sequence[str] = ()) -> lis
     if report.mistakes:
         rows = (json.dumps(dataclasses.asdict(mistake), ensure_ascii=False) + "\n" for mistake in report.mistakes)
         write_bytes(folder / "mistakes.jsonl", "".join(rows).encode("utf-8", "replace"))
-    pictures, missing = _draw(folder, report)
+    pictures, missing = ["loss.png"], list[str]()
+    try:
+        from kinfolk.training.pictures import confusion_picture, loss_curve
+    except KinfolkError as error:  # hours of training must not end in a fault about pictures
+        pictures, missing = [], [f"no pictures were drawn: {error}"]
+    else:
+        loss_curve({f"seed {seed}": entries for seed, entries in report.logs.items()}, folder / "loss.png")
+        if report.matrix is not None and confusion_picture(*report.matrix, folder / "confusion.png"):
+            pictures.append("confusion.png")
     sections = {
         "Metrics": report.metrics,
         "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in [*notes, *missing]),
@@ -84,17 +92,6 @@ def write_report(folder: Path, report: Report, notes: Sequence[str] = ()) -> lis
     page = f"# Report on {escaped(report.name)}\n\n{_sections(sections)}"
     write_bytes(folder / "report.md", page.encode("utf-8", "replace"))
     return missing
-
-
-def _draw(folder: Path, report: Report) -> tuple[list[str], list[str]]:
-    """The pictures that there are, and notes on those that there are not."""
-    try:
-        from kinfolk.training.pictures import confusion_picture, loss_curve
-    except KinfolkError as error:  # hours of training must not end in a fault about pictures
-        return [], [f"no pictures were drawn: {error}"]
-    loss_curve({f"seed {seed}": entries for seed, entries in report.logs.items()}, folder / "loss.png")
-    drawn = report.matrix is not None and confusion_picture(*report.matrix, folder / "confusion.png")
-    return ["loss.png", "confusion.png"] if drawn else ["loss.png"], []
 
 
 def model_card(report: Report) -> str:

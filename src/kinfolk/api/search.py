@@ -26,7 +26,7 @@ from kinfolk import __version__
 from kinfolk.api.embed import EmbedSettings, Report, embed_settings, embed_texts, embed_width, write_vectors
 from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.formats import TEXT_COLUMN
-from kinfolk.data.writers import NpyWriter, json_line, open_npy, zero_rows
+from kinfolk.data.writers import NpyWriter, json_line, open_npy
 from kinfolk.errors import FolderError, InputError, check_collection, check_int
 from kinfolk.files import (
     atomic_folder,
@@ -78,7 +78,10 @@ def build_index(
             count = write_vectors(vectors, encoder, texts, settings, report)
         if not count:
             raise InputError(f"{folder}: there are no rows to build an index of")
-        zero_rows(temporary / "vectors.npy", blank)
+        if blank:
+            array = np.lib.format.open_memmap(temporary / "vectors.npy", mode="r+")
+            array[blank] = 0
+            array.flush()
         content = {"format": FORMAT, "kinfolk": __version__, "count": count, "width": embed_width(encoder, settings)}
         model = {"name": encoder.name, "sha256": identity(encoder)}
         write_json(temporary / "index.json", content | {"model": model, "settings": _plain(settings)})

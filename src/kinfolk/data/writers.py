@@ -170,13 +170,6 @@ class NpyWriter:
         np.lib.format.write_array_header_1_0(self.stream, header)
 
 
-def zero_rows(path: Path, rows: list[int]) -> None:
-    if rows:
-        array = np.lib.format.open_memmap(path, mode="r+")
-        array[rows] = 0
-        array.flush()
-
-
 def open_npy(path: Path, shape: tuple[int, ...], dtype: str = "<f4") -> np.ndarray:
     """The array of a file, mapped into memory and not read; it must have just this shape and dtype."""
     require_file(path)

@@ -92,7 +92,8 @@ def beam(model: Model, request: Request, options: Beam | None = None) -> list[li
         candidates = texts.candidates(scores, request, length)
         ended = (candidates.ids == request.constraints.end) | (texts.max_lengths == length).unsqueeze(1)
         worst = finished.add(texts, candidates, ended[:, : options.beams], options.penalty.of(length), length)
-        going = candidates.best_of(~ended, options.beams)
+        sums, indices = candidates.sums.masked_fill(ended, -math.inf).topk(options.beams)
+        going = _Candidates(sums, candidates.ids.gather(1, indices), candidates.parents.gather(1, indices))
         stays = (~_done(going.sums[:, 0], worst, texts.max_lengths, length, options)).nonzero().squeeze(1)
         if not len(stays):
             break
@@ -104,7 +105,7 @@ def beam(model: Model, request: Request, options: Beam | None = None) -> list[li
         texts = texts.extend(going, length)
         sentences = torch.arange(len(going.parents), device=going.parents.device).unsqueeze(1)
         state = state.reorder((going.parents + options.beams * sentences).flatten())
-    return finished.results(options.n_best)
+    return [sorted(own, key=lambda text: -text.score)[: options.n_best] for own in finished.texts]
 
 
 def _done(open_best: Tensor, worst: Tensor, max_lengths: Tensor, length: int, options: Beam) -> Tensor:
@@ -124,10 +125,6 @@ class _Candidates(NamedTuple):
     sums: Tensor  # log-probabilities; minus infinity for what is impossible
     ids: Tensor  # the new token
     parents: Tensor  # which open text of the sentence it continues
-
-    def best_of(self, wanted: Tensor, count: int) -> _Candidates:
-        sums, indices = self.sums.masked_fill(~wanted, -math.inf).topk(count)
-        return _Candidates(sums, self.ids.gather(1, indices), self.parents.gather(1, indices))
 
 
 class _ActiveBeams(NamedTuple):
@@ -190,9 +187,6 @@ class _Finished:
                 finished = text[-1] == self.end
                 self.texts[sentence].append(Hypothesis(text[: len(text) - finished], score, total, finished))
         return self.scores[active.sentences, -1]
-
-    def results(self, n_best: int) -> list[list[Hypothesis]]:
-        return [sorted(texts, key=lambda text: -text.score)[:n_best] for texts in self.texts]
 
 
 def _require_finite(log_probabilities: Tensor) -> None:

@@ -35,16 +35,11 @@ BLOCK = re.compile(r"\bblocks\.(\d+)\.")
 
 @dataclass(frozen=True)
 class BertConfig(Config):
-    """Defaults are BERT base's; its relatives state what differs."""
+    """Defaults, those of `Config` too, are BERT base's; its relatives state what differs."""
 
-    vocabulary_size: int = 30_522
-    width: int = 768
     layers: int = 12
-    positions: int = 512
     segments: int = 2
-    dropout: float = 0.1
     init_std: float = 0.02
-    pad_id: int = 0
     heads: int = 12
     inner_width: int = 3072
     activation: str = "gelu"

@@ -48,15 +48,11 @@ def masked_head(config: Any, labels: int) -> nn.Module:
 
 def task_heads(name: str, classify: TextForm = POOLED, choose: TextForm = POOLED) -> dict[str, Head]:
     """Heads for classes, tags and choices. `name` begins the public classes: `BertForTokenClassification`."""
-    tagger = f"{name}ForTokenClassification"
+    tagger, with_crf = f"{name}ForTokenClassification", {**CLASSIFIER, "crf": "crf"}  # the field only we read
     return {
         "classify": classify.head(f"{name}ForSequenceClassification"),
         "tag": Head(lambda config, labels: TokenHead(config.width, labels, config.dropout), tagger, CLASSIFIER),
-        "tag_crf": Head(
-            lambda config, labels: CrfHead(config.width, labels, config.dropout),
-            tagger,
-            {**CLASSIFIER, "crf": "crf"},  # a tagger for everyone, and what only we read
-        ),
+        "tag_crf": Head(lambda config, labels: CrfHead(config.width, labels, config.dropout), tagger, with_crf),
         "choose": choose.head(f"{name}ForMultipleChoice", only=1),
     }
 

@@ -158,9 +158,6 @@ class Family:
     def body_keys(self, config: Any) -> Keys:
         return self.keys(config) if callable(self.keys) else self.keys
 
-    def ignored_names(self, config: Any) -> set[str]:
-        return {name.format(layer) for name in self.ignored for layer in range(getattr(config, "layers", 0) + 1)}
-
     @property
     def has_pooler(self) -> bool:
         return not callable(self.keys) and any(name.startswith("pooler") for name in self.keys)
@@ -299,10 +296,10 @@ def with_new_head(
 
 def weights_hash(module: nn.Module) -> str:
     # By the names that weights had when the first search indexes were saved: their hashes must stay valid.
-    digest, names = hashlib.sha256(), {name: name for name in module.state_dict()}
-    for name in names:
-        names[name] = name.replace(".feed_forward.up.", ".feed_forward.widen.")
-        names[name] = names[name].replace(".feed_forward.down.", ".feed_forward.narrow.")
+    digest, names = hashlib.sha256(), {}
+    for name in module.state_dict():
+        earlier = name.replace(".feed_forward.up.", ".feed_forward.widen.")
+        names[name] = earlier.replace(".feed_forward.down.", ".feed_forward.narrow.")
     for path, part in module.named_modules():
         if hasattr(part, "stored_names"):  # recurrent stacks, which encoders need not know
             names |= part.stored_names(f"{path}.")

@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor
 
 from kinfolk.errors import ConfigError
 from kinfolk.models import transformer
@@ -165,8 +164,10 @@ def to_marian(model: Model, rows: Sequence[int]) -> Model:
     order = torch.arange(config.width)
     if model.config.sinusoid == "interleaved":
         order = order.view(-1, 2).t().flatten()
-    state = {name: _reordered(name, tensor.detach().cpu(), order) for name, tensor in model.state_dict().items()}
-    taken = torch.tensor(rows)
+    state, taken = {}, torch.tensor(rows)
+    for name, weight in model.state_dict().items():
+        tensor = weight.detach().cpu()
+        state[name] = tensor[order] if WRITES.search(name) else tensor[:, order] if READS.search(name) else tensor
     for table in TABLES:
         if table in state:
             state[table] = state[table][taken]
@@ -179,9 +180,3 @@ def to_marian(model: Model, rows: Sequence[int]) -> Model:
         moved = Model(FAMILY, config)
     moved.load_state_dict(state, assign=True)
     return moved.to(model.device).eval()
-
-
-def _reordered(name: str, tensor: Tensor, order: Tensor) -> Tensor:
-    if WRITES.search(name):
-        return tensor[order]
-    return tensor[:, order] if READS.search(name) else tensor

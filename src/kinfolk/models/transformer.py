@@ -49,7 +49,6 @@ class TransformerConfig(TranslationConfig):
     inner_width: int = 2048
     positions: int = 512  # tokens of a source or a target, as a promise to the reader: sinusoids go on for ever
     activation: str = "relu"
-    dropout: float = 0.1
     attention_dropout: float = 0.0
     inner_dropout: float = 0.0
     norm: str = "post"

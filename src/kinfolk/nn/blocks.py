@@ -108,10 +108,8 @@ class Block(nn.Module):
 def build_block(config: Any, norm: str = "post", inner_dropout: float = 0.0, cross: bool = False) -> Block:
     """A block of the usual parts, of the sizes in a model's config; with `cross`, one of a translator's decoder."""
     sizes = (config.width, config.heads, config.attention_dropout)
-    attention, inner = (
-        Attention(*sizes),
-        FeedForward(config.width, config.inner_width, config.activation, inner_dropout),
-    )
+    attention = Attention(*sizes)
+    inner = FeedForward(config.width, config.inner_width, config.activation, inner_dropout)
     norms = partial(Norm, config.width, config.norm_epsilon)
     return Block(attention, inner, norms, CrossAttention(*sizes) if cross else None, norm == "pre", config.dropout)
 
@@ -144,10 +142,16 @@ class Stack(nn.Module):
             raise InputError(f"depth={depth}: there are {self.layers} layers")
         # For speed alone: the loop below gives the same vectors.
         if hidden.dtype is torch.float32 and hidden.shape[0] > 0 and (cached := self.cached()) is not None:
-            if bias is None and cached.small_batch is not None and cached.small_batch.fits(hidden, plan):
+            small = cached.small_batch if bias is None else None
+            if small is not None and small.fits(hidden, plan):
                 if trace is None:
-                    return cached.small_batch.run(hidden, plan, 0, depth)
-                return _run_small_batch(cached, hidden, plan, trace, depth)
+                    return small.run(hidden, plan, 0, depth)
+                for layer, block in enumerate(cached.blocks[:depth]):  # with the same numbers as in one call
+                    if trace.wants_attention:
+                        record_attention((block.attention.project(hidden),), plan, None, trace)
+                    hidden = small.run(hidden, plan, layer, layer + 1)
+                    trace.add_hidden(hidden)
+                return hidden
             if trace is None and cached.packed is not None:
                 return run(cached.packed[:depth], hidden, plan, bias)
         for layer in range(depth):
@@ -190,17 +194,6 @@ class SharedStack(Stack):
 
     def block(self, layer: int) -> Block:
         return self.blocks[layer * len(self.blocks) // self.layers]  # type: ignore[return-value]
-
-
-def _run_small_batch(cached: CachedStack, hidden: Tensor, plan: AttentionPlan, trace: Trace, depth: int) -> Tensor:
-    """Layer by layer for a trace, with the same numbers as in one call."""
-    assert cached.small_batch is not None
-    for layer, block in enumerate(cached.blocks[:depth]):
-        if trace.wants_attention:
-            record_attention((block.attention.project(hidden),), plan, None, trace)
-        hidden = cached.small_batch.run(hidden, plan, layer, layer + 1)
-        trace.add_hidden(hidden)
-    return hidden
 
 
 def _plain_blocks(stack: Stack) -> list[Block] | None:

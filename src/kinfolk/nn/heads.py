@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kinfolk.nn.fast.linear import ACTIVATIONS, Dropout, Embedding, Linear, add_product, linear
+from kinfolk.nn.fast.linear import ActivatedLinear, Dropout, Embedding, Linear, add_product, linear
 
 MAX_SCORES = 2**25  # that exist at a time: 128 MB of float32
 
@@ -78,13 +78,11 @@ class TextHead(nn.Module):
         super().__init__()
         self.reads: Reads = reads
         self.dropout = Dropout(dropout)
-        self.dense = Linear(width, width) if activation else None
-        self.activation = activation
+        self.dense = ActivatedLinear(width, width, activation) if activation else None
         self.output = Linear(width, labels, bias=bias)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        if self.dense is not None and self.activation is not None:
-            vectors = ACTIVATIONS[self.activation](self.dense(vectors))
+        vectors = vectors if self.dense is None else self.dense(vectors)
         return self.output(self.dropout(vectors))  # type: ignore[no-any-return]
 
 

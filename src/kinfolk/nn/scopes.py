@@ -171,23 +171,21 @@ class Window(Scope):
 def _equal_shapes(queries: Layout, keys: Layout) -> list[list[int]]:
     """Indices of sequences, grouped by (query length, key length) while all the padding costs less than a call."""
     shapes = list(zip(queries.lengths, keys.lengths, strict=True))
-    groups: list[list[int]] = []
+    groups: list[list[int]] = [[]]
     group_shape, padding = (0, 0), 0
     for index in sorted(range(len(shapes)), key=shapes.__getitem__):
         shape = shapes[index]
         joined = (max(group_shape[0], shape[0]), max(group_shape[1], shape[1]))
-        added = 0
-        if groups and shape != group_shape:
-            area = joined[0] * joined[1]
-            added = len(groups[-1]) * (area - group_shape[0] * group_shape[1]) + area - shape[0] * shape[1]
+        area = joined[0] * joined[1]
+        added = len(groups[-1]) * (area - group_shape[0] * group_shape[1]) + area - shape[0] * shape[1]
         one_is_empty = 0 in shape or 0 in group_shape  # an empty sequence has no row that could serve as padding
-        if groups and (shape == group_shape or (not one_is_empty and padding + added <= CALL_COST)):
+        if shape == group_shape or (not one_is_empty and padding + added <= CALL_COST):
             groups[-1].append(index)
             group_shape, padding = joined, padding + added
         else:
             groups.append([index])
             group_shape, padding = shape, 0
-    return sorted(sorted(indices) for indices in groups)
+    return sorted(sorted(indices) for indices in groups if indices)
 
 
 def _group(scope: Scope, indices: list[int], queries: Layout, keys: Layout) -> Group:

@@ -23,8 +23,7 @@ from kinfolk.nn.scopes import AttentionPlan, Group
 class _Batch:
     layout: Layout
     vectors: list[Tensor] = field(default_factory=list)  # each (tokens, width)
-    scores: list[dict[int, Tensor]] = field(default_factory=list)  # of each block, by sequence
-    weights: list[dict[int, Tensor]] = field(default_factory=list)
+    attention: list[dict[int, tuple[Tensor, Tensor]]] = field(default_factory=list)  # weights and scores, by sequence
 
 
 class Trace:
@@ -48,11 +47,16 @@ class Trace:
 
     @property
     def weights(self) -> list[list[Tensor]]:
-        return _in_order([batch.weights for batch in self._batches])
+        return [[weights for weights, _ in block] for block in self._attention()]
 
     @property
     def scores(self) -> list[list[Tensor]]:
-        return _in_order([batch.scores for batch in self._batches])
+        return [[scores for _, scores in block] for block in self._attention()]
+
+    def _attention(self) -> list[list[tuple[Tensor, Tensor]]]:
+        """By block: weights and scores of each sequence of all batches."""
+        blocks = zip(*(batch.attention for batch in self._batches), strict=True)
+        return [[part[index] for part in parts for index in sorted(part)] for parts in blocks]
 
     @property
     def packed(self) -> list[Tensor]:
@@ -69,41 +73,28 @@ class Trace:
             self._batches[-1].vectors.append(hidden if self.gradients else hidden.detach())
 
     def begin_attention(self) -> None:
-        if self.wants_attention:
-            self._batches[-1].scores.append({})
-            self._batches[-1].weights.append({})
+        self._batches[-1].attention.append({})
 
     def add_attention(self, group: Group, scores: Tensor, plan: AttentionPlan) -> None:
         """Keep scores (count, heads, queries, keys) of one group of the current block, holes cut off."""
-        if not self.wants_attention:
-            return
         if not self.gradients:
             scores = scores.detach()
         weights = scores.softmax(-1)
         if group.fully_masked is not None:
             weights = weights.masked_fill(group.fully_masked, 0.0)
             scores = scores.masked_fill(group.fully_masked, float("-inf"))
-        batch = self._batches[-1]
+        block = self._batches[-1].attention[-1]
         for row, index in enumerate(group.sequences):
-            queries, keys = plan.queries.lengths[index], plan.keys.lengths[index]
-            batch.scores[-1][index] = scores[row, :, :queries, :keys]
-            batch.weights[-1][index] = weights[row, :, :queries, :keys]
+            real = (row, slice(None), slice(plan.queries.lengths[index]), slice(plan.keys.lengths[index]))
+            block[index] = weights[real], scores[real]
 
 
 class PairTrace:
     """A trace of source and target, and of `across`: weights[layer][pair] are (heads, target length, source length)."""
 
-    def __init__(self, hidden: bool = True, attention: bool = True, gradients: bool = False):
-        self.source = Trace(hidden, attention, gradients)
-        self.target = Trace(hidden, attention, gradients)
-        self.across = Trace(False, attention, gradients)
+    def __init__(self, hidden: bool = True, gradients: bool = False):
+        self.source, self.target = Trace(hidden, gradients=gradients), Trace(hidden, gradients=gradients)
+        self.across = Trace(hidden=False, gradients=gradients)
 
     def __iter__(self) -> Iterator[Trace]:
         return iter((self.source, self.target, self.across))
-
-
-def _in_order(batches: list[list[dict[int, Tensor]]]) -> list[list[Tensor]]:
-    return [
-        [by_sequence[index] for by_sequence in blocks for index in sorted(by_sequence)]
-        for blocks in zip(*batches, strict=True)
-    ]

@@ -42,7 +42,10 @@ def loaded(model: str | Path, device: str = "auto", allow_pickle: bool = False) 
     with reading(folder):
         local = folder.is_dir()  # else it is "demo" or a hub name, whose files nobody edits
         name = str(folder.resolve()) if local else str(model)
-        return _load_once(name, pick_device(device).type, bool(allow_pickle), _stamp(folder) if local else ())
+        paths = sorted({*folder.glob("*"), *folder.glob("*/config.json")}) if local else []
+        # Size and time of change of the files that a model may be read from.
+        stamp = tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths if path.is_file())
+        return _load_once(name, pick_device(device).type, bool(allow_pickle), stamp)
 
 
 @lru_cache(maxsize=CACHED_MODELS)
@@ -53,18 +56,12 @@ def _load_once(name: str, device: str, allow_pickle: bool, stamp: tuple[object, 
 forget_models = _load_once.cache_clear
 
 
-def _stamp(folder: Path) -> tuple[object, ...]:
-    """Name, size and time of change of the files that a model may be read from."""
-    files = sorted(path for path in (*folder.glob("*"), *folder.glob("*/config.json")) if path.is_file())
-    return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-
-
 class TextEstimator(BaseEstimator):  # type: ignore[misc]
     """An estimator whose X holds texts, and whose fitted model is `encoder_`.
 
     A pickle of it holds the model as safetensors bytes beside settings and tokenizer, and nothing of torch: it works
     where the model folder is absent. One made with device="cuda" runs on the CPU where CUDA is not. `needs_heads` says
-    whether it holds more than the body.
+    whether it learned something, and so holds more than the body.
     """
 
     needs_heads = True
@@ -87,6 +84,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False
+        tags.target_tags.required = self.needs_heads
         return tags
 
 
@@ -213,11 +211,6 @@ class TextLearner(TextEstimator):
         except DataError:
             few = f"{len(examples)} texts are too few to hold some of them out"
             raise InputError(f"{few}; give more, or use validation_fraction=0") from None
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = True
-        return tags
 
 
 def _print_evaluation(seed: int, progress: Progress) -> None:

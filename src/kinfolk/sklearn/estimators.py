@@ -241,11 +241,9 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         weights: Any = self.class_weight
         if isinstance(weights, Mapping):
             weights = {str(label): weight for label, weight in weights.items()}
-        if labels.form == ONE:
-            self._train("classify", examples_of(texts, list(map(str, labels.rows))), class_weights=weights)
-        else:
-            names = [tuple(map(str, row)) for row in labels.rows]
-            self._train("multilabel", examples_of(texts, names), class_weights=weights)
+        names = [str(row) if labels.form == ONE else tuple(map(str, row)) for row in labels.rows]
+        task = "classify" if labels.form == ONE else "multilabel"
+        self._train(task, examples_of(texts, names), class_weights=weights)
         self.classes_, self.label_form_ = labels.classes, labels.form
         return self
 

@@ -146,7 +146,12 @@ class AnswerTask(Task):
                 windows, overlap = _question_windows(tokenizer, question, encoding, size, self.windows.stride)
                 reached = 0
                 for window in windows:
-                    view = _view(window, question, offsets[reached:])
+                    sequences = window.sequence_ids
+                    count = sequences.count(1)
+                    view = ContextView(sequences.index(1) if count else len(window), offsets[reached : reached + count])
+                    if view.first == 0:
+                        fault = "the tokenizer puts no token before the context to mean: no answer"
+                        raise InputError(f"{question.location}: {fault}")
                     target = _target(view, question, window is windows[0], window is windows[-1])
                     dataset.samples.append(Sample(window.ids, window.segments, target, index))
                     dataset.views.append(view)
@@ -213,15 +218,6 @@ def _question_windows(
     overlap = min(USUAL_STRIDE if stride is None else stride, (room - asked) // 2)
     # The context is now the longer text of the two, so it is the one that moves.
     return tokenizer.windows((question.question, question.context), size, overlap), overlap
-
-
-def _view(window: Encoding, question: Question, offsets: np.ndarray) -> ContextView:
-    sequences = window.sequence_ids
-    count = sequences.count(1)
-    first = sequences.index(1) if count else len(window)
-    if first == 0:
-        raise InputError(f"{question.location}: the tokenizer puts no token before the context to mean: no answer")
-    return ContextView(first, offsets[:count])
 
 
 def _target(view: ContextView, question: Question, starts_text: bool, ends_text: bool) -> tuple[int, int]:

@@ -89,7 +89,13 @@ class TextTask(Task):
         pairs = forms.pop() if len(forms) == 1 else None
         if kind == "regress":
             refuse(options, kind, "class_weights")
-            middle, spread = _scale(examples)
+            numbers = np.array([example.label for example in examples], dtype=np.float64)
+            with np.errstate(over="ignore", invalid="ignore"):
+                middle, spread = float(numbers.mean()), float(numbers.std())
+            if not math.isfinite(spread):
+                raise InputError("the numbers are too large to be learned; give them in another unit")
+            if not spread:
+                raise InputError(f"all numbers in the training data are {numbers[0]:g}; nothing to learn")
             return cls(kind, ("value",), options.windows, middle=middle, spread=spread, pairs=pairs)
         counts = Counter(label for example in examples for label in _labels(example))
         names = tuple(sorted(counts, key=_label_order))
@@ -278,18 +284,6 @@ class TextTask(Task):
         own = {"thresholds": None if self.thresholds is None else list(self.thresholds), "pairs": self.pairs}
         known = {name: value for name, value in own.items() if value is not None}
         return {"problem_type": PROBLEM_TYPES[self.kind]} | super().to_hf() | known
-
-
-def _scale(examples: Sequence[Example]) -> tuple[float, float]:
-    """Mean and deviation of the numbers."""
-    numbers = np.array([example.label for example in examples], dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle, spread = float(numbers.mean()), float(numbers.std())
-    if not math.isfinite(spread):
-        raise InputError("the numbers are too large to be learned; give them in another unit")
-    if not spread:
-        raise InputError(f"all numbers in the training data are {numbers[0]:g}; nothing to learn")
-    return middle, spread
 
 
 def _joined(labels: Iterable[str]) -> str:

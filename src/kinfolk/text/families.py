@@ -296,8 +296,7 @@ def _json(document: Json, file: Path, settings: Json, family: str | None) -> Tok
 
 
 def _wordpiece(file: Path, settings: Json, family: str | None) -> TokenizerSource:
-    lines = read_text(file).split("\n")
-    lines = lines[:-1] if lines[-1] == "" else lines
+    lines = read_text(file).removesuffix("\n").split("\n")
     tokens = {line.rstrip(): id for id, line in enumerate(lines)}  # of doubles the last counts
     recipe = recipe_for(family, "mpnet" if "<s>" in tokens and "[CLS]" not in tokens else "bert")
     model = wordpiece_model(tokens, (recipe.roles | roles_of(settings))["unk"])

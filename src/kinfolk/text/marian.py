@@ -223,7 +223,12 @@ def _sentencepiece_model(tokenizer: Tokenizer) -> spiece.SentencePieceModel:
         scored = [(text, -float(id)) for text, id in sorted(scored.items(), key=lambda item: item[1])]
     kinds = dict.fromkeys(tokenizer.special_ids, spiece.CONTROL) | {unknown: spiece.UNKNOWN}
     pieces = (spiece.Piece(text, score, kinds.get(id, spiece.NORMAL)) for id, (text, score) in enumerate(scored))
-    table = _charsmap((document["normalizer"] or {}).get("normalizers", []))
+    steps = (document["normalizer"] or {}).get("normalizers", [])  # and the table that does what they do:
+    table = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps and steps != NMT_NFKC else b""
+    if steps == NMT_NFKC:
+        rule = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_model_proto()
+        normalizer = dict(spiece.parse_fields(rule))[spiece.NORMALIZER]
+        table = spiece.get_field(dict(spiece.parse_fields(normalizer)), 2, b"")
     return spiece.SentencePieceModel(tuple(pieces), kind, unknown, table)
 
 
@@ -247,13 +252,3 @@ def _is_expressible(document: dict[str, Any], special_tokens: set[str]) -> bool:
         marks = (char in string.punctuation or unicodedata.category(char).startswith("P") for char in joined)
         return document["pre_tokenizer"] == spaces or not any(marks)
     return model["type"] == "Unigram" and not model.get("byte_fallback") and document["pre_tokenizer"] == spaces
-
-
-def _charsmap(steps: list[dict[str, Any]]) -> bytes:
-    """The normalization table that does what the steps do."""
-    if not steps:
-        return b""
-    if steps != NMT_NFKC:
-        return base64.b64decode(steps[0]["precompiled_charsmap"])
-    rule = sentencepiece.SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_model_proto()
-    return spiece.get_field(dict(spiece.parse_fields(dict(spiece.parse_fields(rule))[spiece.NORMALIZER])), 2, b"")

@@ -72,7 +72,12 @@ def parse_spiece(content: bytes, location: str) -> SentencePieceModel:
     try:
         for field, value in parse_fields(content):
             if field == PIECE:
-                pieces.append(_piece(dict(parse_fields(value))))
+                fields = dict(parse_fields(value))
+                text, kind = get_field(fields, 1, b"").decode(), get_field(fields, 3, NORMAL)
+                (score,) = struct.unpack("<f", get_field(fields, 2, b"\0\0\0\0"))
+                if not 0 < len(text) <= LONGEST_TOKEN or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
+                    raise ValueError("impossible piece")
+                pieces.append(Piece(text, score, kind))
             elif field in messages:
                 messages[field] = dict(parse_fields(value))
         unknown = [id for id, piece in enumerate(pieces) if piece.kind == UNKNOWN]
@@ -85,14 +90,6 @@ def parse_spiece(content: bytes, location: str) -> SentencePieceModel:
     if kind not in (UNIGRAM, BPE) or len(unknown) != 1:
         raise TokenizerError(f"{location}: only unigram and BPE models with one unknown piece can be read")
     return SentencePieceModel(tuple(pieces), kind, unknown[0], charsmap, **flags)
-
-
-def _piece(fields: dict[int, int | bytes]) -> Piece:
-    text, kind = get_field(fields, 1, b"").decode(), get_field(fields, 3, NORMAL)
-    (score,) = struct.unpack("<f", get_field(fields, 2, b"\0\0\0\0"))
-    if not 0 < len(text) <= LONGEST_TOKEN or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
-        raise ValueError("impossible piece")
-    return Piece(text, score, kind)
 
 
 def get_field(fields: Mapping[int, int | bytes], field: int, default: Value) -> Value:

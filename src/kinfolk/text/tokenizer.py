@@ -103,8 +103,7 @@ class Tokenizer:
         """The token with an id; ids without one (gaps in the vocabulary) are an empty string."""
         if not 0 <= id < self.vocabulary_size:
             raise InputError(f"id {id} is outside the vocabulary (0 to {self.vocabulary_size - 1})")
-        token: str = self._tokens.get(id, "")
-        return token
+        return self._tokens.get(id, "")
 
     def starts_word(self, id: int) -> bool:
         """Does this token begin a word? Special tokens do not.

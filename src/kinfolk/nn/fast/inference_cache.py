@@ -164,12 +164,11 @@ class SmallBatch:
         if tokens > MAX_TOKENS or width != self._width or len(plan.groups) != 1 or not _plain(hidden):
             return False
         group = plan.groups[0]
-        if group.mask is not None or group.fully_masked is not None or group.causal:
+        if group.mask is not None or group.causal:
             return False
         queries, keys = group.queries, group.keys
-        if queries.start != 0 or keys.start != 0 or queries.length != keys.length:
-            return False
-        return queries.count * queries.length == keys.count * keys.length == tokens
+        alike = queries.start == keys.start == 0 and queries.length == keys.length
+        return alike and queries.count * queries.length == keys.count * keys.length == tokens
 
     def run(self, hidden: Tensor, plan: AttentionPlan, first: int, last: int) -> Tensor:
         """(tokens, width) -> (tokens, width): layers `first` to `last - 1`."""

@@ -51,9 +51,7 @@ def attend(
         else:
             causal = group.causal and bias is None
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)
-        if group.fully_masked is not None:
-            mixed = mixed.masked_fill(group.fully_masked, 0.0)
-        outputs.append(group.queries.unpad(mixed))
+        outputs.append(group.queries.unpad(_cleared(mixed, group)))
     joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return joined if plan.order is None else joined.index_select(0, plan.order)
 

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Self
 
 import torch
@@ -117,13 +117,10 @@ class _Packable(nn.Module):
         packed = self.packed(hidden, weight)
         return linear(hidden, weight, bias) if packed is None else packed_linear(hidden, packed, bias)
 
-    @property
+    @cached_property
     def packed_weight(self) -> PackedWeight:
         """Made at the first use, so that modules need no constructor of ours; an attribute that is no weight."""
-        packed_weight: PackedWeight | None = self.__dict__.get("_packed_weight")
-        if packed_weight is None:
-            packed_weight = self.__dict__["_packed_weight"] = PackedWeight()
-        return packed_weight
+        return PackedWeight()
 
 
 class Linear(_Packable, nn.Linear):
