@@ -2,8 +2,8 @@
 
 `python recipes/minutes.py` trains what is not noted yet below runs/minutes (a run that was stopped resumes), notes the
 figures in docs/results/minutes.json and writes docs/results/minutes.md; names such as `dates-attention` choose. Beside
-each: the settings that were usual before (`…-before`), and forty lines of plain torch (`…-plain`). Nothing else should
-run meanwhile. `--minutes 0.5` is a try below runs/try-0.5, and nothing in docs.
+each: the settings that were usual before (`…-before`), and a plain script (`…-plain`). Nothing else should run
+meanwhile. `--minutes 0.5` is a try below runs/try-0.5, and nothing in docs.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def run(name: str, minutes: float | None, places: Places) -> None:
         return
     task, kind, *before = name.split("-")
     train, test = sides(task, places)
-    minutes, start = minutes or MINUTES[task], time.monotonic()
+    minutes, start, resumed = minutes or MINUTES[task], time.monotonic(), (places.runs / name).exists()
     if kind == CONTROL:
         script = Script(train, minutes * 60)
         translate, told = script.translate, {"steps": script.steps, "epochs": script.steps * 64 / len(train)}
@@ -114,11 +114,11 @@ def run(name: str, minutes: float | None, places: Places) -> None:
         last = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], "log")
         told = {"steps": last["step"], "epochs": last["epoch"], "said": "\n".join(said)}
         translate = kinfolk.load_translator(folder, "cpu").translate
-    seconds = time.monotonic() - start
+    seconds = None if resumed else round(time.monotonic() - start, 1)  # an earlier process did a part
     metrics = measure(task, translate([source for source, _ in test]), test)
     with places.noting() as notes:
-        notes[name] = found_here() | told | {"minutes": minutes, "seconds": round(seconds, 1), "metrics": metrics}
-    print(name, metrics, f"{seconds:.0f} s", file=sys.stderr)
+        notes[name] = found_here() | told | {"minutes": minutes, "seconds": seconds, "metrics": metrics}
+    print(name, metrics, seconds, file=sys.stderr)
 
 
 def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
@@ -128,9 +128,10 @@ def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
             if name in notes:
                 note = notes[name]
                 figures = [f"{value:.1%}" for value in note["metrics"].values()]
-                label = {"before": f"{kind}, settings as before", CONTROL: "forty lines of plain torch"}
+                label = {"before": f"{kind}, settings as before", CONTROL: "plain torch"}
                 title = label.get(name.rpartition("-")[2], kind)
-                found.append([title, *figures, f"{note['steps']:,}", f"{note['epochs']:.1f}", f"{note['seconds']:.0f}"])
+                seconds = "" if note["seconds"] is None else f"{note['seconds']:.0f}"
+                found.append([title, *figures, f"{note['steps']:,}", f"{note['epochs']:.1f}", seconds])
     return found
 
 

@@ -1,4 +1,4 @@
-"""What forty lines of plain torch learn from pairs of short texts: characters, one bidirectional GRU of 256, bilinear
+"""What a plain torch script learns from pairs of short texts: characters, one bidirectional GRU of 256, bilinear
 attention, padded batches of 64, Adam at 2e-3. The control of recipes/minutes.py."""
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Script:
         self.model = Plain(len(self.ids) + 3)
         optimizer = torch.optim.Adam(self.model.parameters(), RATE)
         while time.monotonic() - start < seconds:
-            batch = draw.sample(list(pairs), BATCH)
+            batch = draw.sample(pairs, BATCH)
             source, target = self.padded([pair[0] for pair in batch]), self.padded([pair[1] for pair in batch])
             states, memory = self.model.read(source)
             before = torch.cat([torch.full((BATCH, 1), BEGIN), target[:, :-1]], 1)

@@ -8,6 +8,7 @@ notes the figures in docs/results/pretraining.json and writes docs/results/pretr
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ def train(kind: str, minutes: float, places: Places) -> None:
             "command": command(kind, minutes),
             "corpus": str(result.data),
             "minutes": round(clock.minutes, 1),
+            "load": round(os.getloadavg()[2], 1),
             "steps": log[-1]["step"],
             "metrics": dict(result.metrics),
             "baselines": dict(result.baselines),
@@ -94,7 +96,7 @@ def section(kind: str, found: dict[str, Any]) -> list[str]:
         f"```sh\n{found['command']}\n```",
         f"```text\n{found['corpus']}\n```",
         f"{found['steps']:,} steps; {found['minutes']:g} minutes from the first read to the saved model, on "
-        f"{found['threads']} threads of {found['machine']}, {found['date']}; seed 0.",
+        f"{found['threads']} threads of {found['machine']} (load {found['load']}), {found['date']}; seed 0.",
         table(["dev text", "value", "without a model"], metrics),
         table(["step", *names], curve),
         "What it says:\n\n" + "\n\n".join(f"```text\n{text}\n```" for text in found["samples"]),

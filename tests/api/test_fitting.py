@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 import kinfolk
-from kinfolk.api.fitting import fit_translator
+from kinfolk.api.fitting import fit_finetuning, fit_translator
 from kinfolk.data.tables import to_pairs
+from kinfolk.training.settings import OptimizerSettings
 from small_pairs import pairs as small_pairs
 
 NAMES = "vocabulary_kind", "vocabulary_size", "size", "label_smoothing", "learning_rate", "dropout"
@@ -48,14 +49,15 @@ def test_every_choice_has_a_reason(name: str) -> None:
         for pairs in (words(200, 1), words(200, 12), words(4_000, 12), words(20_000, 12)):
             fitted = fit_translator(to_pairs(pairs), kind, NOTHING)
             assert (fitted[name] is None) == (name not in fitted.reasons)
+            assert name != "vocabulary_size" or type(fitted[name]) in (int, type(None))
 
 
 def test_choices_are_printed_and_kept_with_the_run(tmp_path: Path) -> None:
     result = kinfolk.train_translator(tmp_path, small_pairs(60), kind="attention", steps=2)
     stored = json.loads((tmp_path / "run.json").read_text())
-    assert stored["fitted"]
-    for _, told in stored["fitted"]:
-        assert told in str(result.data)
+    assert stored["chosen"]
+    for reason in stored["chosen"].values():
+        assert reason in str(result.data)
     assert stored["vocabulary"]["kind"] == "characters"
     assert stored["config"]["dropout"] == 0.3
 
@@ -67,3 +69,22 @@ def test_few_epochs_of_few_examples_have_small_batches(tmp_path: Path) -> None:
             folder, small_pairs(80), dev=[], kind="seq2seq", epochs=4, batch_size=16, min_steps=min_steps
         )
         assert (folder / "log.jsonl").read_text().count("\n") == 4 * 80 // 16 * shares
+
+
+@pytest.mark.parametrize(
+    ("examples", "epochs", "steps"),
+    [(10, 24, None), (50, 24, None), (200, 6, None), (5_000, None, None), (50, None, 7)],
+)
+def test_few_examples_are_seen_more_often(examples: int, epochs: float | None, steps: int | None) -> None:
+    fitted = fit_finetuning(examples, 768, {} if steps is None else {"steps": steps})
+    assert fitted.values.get("epochs") == epochs
+    assert "learning_rate" not in fitted.values
+    assert ("min_steps" in fitted.values) == (steps is None)
+
+
+def test_what_is_said_of_rate_and_batch_stays() -> None:
+    assert fit_finetuning(50, 384, {})["learning_rate"] == 1e-4
+    for given in ({"learning_rate": 3e-5}, {"optimizer": OptimizerSettings(learning_rate=3e-5)}):
+        assert fit_finetuning(50, 384, given).values.get("learning_rate", 3e-5) == 3e-5
+    for given in ({"batch_size": 16}, {"batch_tokens": 256}, {"min_steps": 3}):
+        assert fit_finetuning(50, 384, given).values.get("min_steps", 3) == 3

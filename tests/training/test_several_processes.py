@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from together import together
 from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.models.family import Model
 from kinfolk.training import distributed
+from kinfolk.training.budget import TimeLimit
 from kinfolk.training.runs import Run
 from kinfolk.training.settings import OptimizerSettings
 
@@ -181,6 +183,19 @@ def test_a_loss_that_is_not_finite_stops_all_of_them(tiny_bert: Path, tmp_path: 
     assert ended[0].startswith("TrainingError: step 2: the loss or its gradient is not a finite number")
     assert ended[0] == ended[1]
     assert (tmp_path / "run" / "step-1").exists()
+
+
+def test_all_follow_the_plans_that_the_first_process_makes_by_its_clock(tiny_bert: Path, tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        trainer = exact_run.run(tiny_bert, tmp_path / "run", limit=TimeLimit(30.0, exact_run.CountingClock()))
+        (tmp_path / f"plans-{rank}").write_text(json.dumps(trainer.horizon.plans))
+
+    assert together(2, tmp_path, work) == ["", ""]
+    plans = [json.loads((tmp_path / f"plans-{rank}").read_text()) for rank in range(2)]
+    stored = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert plans == [stored["plans"]] * 2
+    assert len(plans[0]) > 2
+    assert len(losses(tmp_path / "run")) == plans[0][-1][1]
 
 
 def test_what_only_the_first_process_sees_is_told_to_all(tiny_bert: Path, tmp_path: Path) -> None:

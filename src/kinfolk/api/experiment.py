@@ -250,6 +250,7 @@ class Experiment(ABC):
                 on_step,
                 self.location,
                 self._limit(session, seeds),
+                session.callbacks.plan,
             ).complete()
             log = run.entries()
         result, task = self.finish(model, log)
@@ -260,8 +261,7 @@ class Experiment(ABC):
             return None
         began, (evaluated, last) = session.clock.seconds, self.evaluated_tokens()
         seconds, rest = (self.settings.minutes * 60 - began) / seeds, REPORT_SECONDS / seeds
-        finish, tell = last / max(evaluated, 1.0), session.callbacks.plan
-        return TimeLimit(seconds, session.clock, began, finish, rest, evaluated, tell)
+        return TimeLimit(seconds, session.clock, began, last / max(evaluated, 1.0), rest, evaluated)
 
     def _keep(self, results: dict[int, SeedResult], best: int, notes: Sequence[str], report: bool) -> list[str]:
         """Write the report and the best model, then drop the checkpoints; what could not be drawn."""

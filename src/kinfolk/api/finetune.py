@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, without_dev
-from kinfolk.api.fitting import fit_finetuning
+from kinfolk.api.fitting import Fitted, fit_finetuning
 from kinfolk.api.frozen import SETTINGS as FROZEN
 from kinfolk.api.frozen import FrozenExperiment, FrozenHeadConfig, frozen_config
 from kinfolk.api.supervised import SupervisedExperiment
@@ -88,6 +88,7 @@ def finetune(
     encoder = model if isinstance(model, TextModel) else open_encoder(model, device, allow_pickle)
     split = partial(stratified_split, seed=settings.seed)
     sides = Sides.read(train, dev, lambda side: _read(side, task, columns, max_bad_rows), split)
+    fitted = Fitted()
     if head is None and not said:
         fitted = fit_finetuning(len(sides.train), encoder.model.config.width, training)
         settings = settings.but(**fitted.values)
@@ -99,6 +100,7 @@ def finetune(
         settings = without_dev(settings)
     own = (encoder, make_task(task, sides.train, options), sides, settings, output)
     experiment = SupervisedExperiment(*own, dropout) if head is None else FrozenExperiment(*own, frozen=head)
+    experiment.identity["chosen"] = dict(fitted.reasons)
     if not (tensorboard and world().is_main):
         return experiment.run(session, sides.notes, seeds, report)
     with tensorboard_log(output / "tensorboard", seeds > 1) as log:

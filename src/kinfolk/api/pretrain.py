@@ -87,8 +87,8 @@ def pretrain(
     family = family_of(record.family)
     sizes = [name.removeprefix(f"{record.preset}-") for name in family.presets]
     refuse_two_lengths(training)
-    if "batch_tokens" in training:
-        raise InputError("batch_tokens has no meaning here: a batch has batch_size samples of one length")
+    for name in {"batch_tokens", "min_steps"} & training.keys():
+        raise InputError(f"{name} has no meaning here: a batch has batch_size samples of one length")
     length = _length(record, {"max_length": max_length, "bptt_length": bptt_length})
     settings = TrainSettings().but(**(USUAL | dict(record.settings) | training))
     if world().size > 1 and family.config.carries_state:

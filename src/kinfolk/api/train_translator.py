@@ -81,7 +81,8 @@ def train_translator(
     two files with a line for each (`source`, `target`), or in a list. `dev` is a file, a list, or a tuple of two files;
     without it 2,000 pairs or a tenth are held out, no source on both sides; an empty list holds nothing out, and the
     last weights are kept. `kind` is transformer, attention or seq2seq. `size`, the vocabulary, label smoothing, dropout
-    and learning rate are chosen to suit the pairs where they are not given (fitting.py), and batches to suit the time.
+    and learning rate are chosen to suit the pairs where they are not given (fitting.py), unless `tokenizer` or
+    `init_decoder` is; batches suit the time.
     `changes` are settings of the model that differ from its size, as in `{"dropout": 0.3}`. `vocabulary_size` is the
     number of pieces that both sides share, or with `joint=False` of each; `vocabulary_kind` is bpe, unigram, byte_bpe,
     wordpiece, characters or words; each digit is a piece, unless `whole_numbers` may be. A `tokenizer` that was learned

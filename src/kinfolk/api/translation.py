@@ -177,7 +177,7 @@ class TranslationExperiment(Experiment):
             "family": self.family.name,
             "start": None if self.start is None else weights_hash(self.start.model),
             "vocabulary": {"kind": tokenizer.source.kind, "joint": tokenizer.joint},
-            "fitted": self.fitted.rows,
+            "chosen": dict(self.fitted.reasons),
             "tokenizer": content_hash(tokenizers),
             "data": content_hash(sides),
         }

@@ -92,7 +92,7 @@ WINDOWS = {
 VOCABULARY = {
     "vocabulary_size": option(int, "Vocabulary size.  [default: 8000, or fewer]"),
     "vocabulary_kind": option(
-        str, "bpe, unigram, byte_bpe, wordpiece, characters or words.  [default: of the kind, or of the data]"
+        str, "bpe, unigram, byte_bpe, wordpiece, characters or words.  [default: suits kind or pairs]"
     ),
     "whole_numbers": option(bool, "Let several digits be one piece.", "--whole-numbers"),
 }

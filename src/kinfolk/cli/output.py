@@ -97,7 +97,7 @@ def training_progress() -> Iterator[Callable[[int, Any], None]]:
             if bar is not None:
                 if seed not in tasks:
                     tasks[seed] = bar.add_task("", total=progress.total, completed=progress.step - 1, message="")
-                bar.update(tasks[seed], advance=1, message=f"loss {progress.loss:.3f}")
+                bar.update(tasks[seed], advance=1, total=progress.total, message=f"loss {progress.loss:.3f}")
             if progress.metrics is not None:
                 metrics = "".join(f", dev {name} {value:.4f}" for name, value in progress.metrics.items())
                 done = f"step {progress.step:,} of {progress.total:,}"

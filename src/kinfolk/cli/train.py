@@ -39,7 +39,7 @@ FINETUNING = {
     FINETUNING,
     epochs="3.0; more where examples are few",
     learning_rate="5e-5; of models below width 512 1e-4",
-    min_steps="150; 0 beside --batch-size",
+    min_steps="150; 0 beside --batch-size or --batch-tokens",
 )
 def finetune(
     model: options.Model,
@@ -87,7 +87,7 @@ PRETRAINING = {
     "max_length": option(int, "Tokens per sample, which is the model's context then.  [default: 128]", min=1),
     "bptt_length": option(int, BPTT, min=1),
 }
-NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "gradient_accumulation", "fsdp")
+NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "min_steps", "gradient_accumulation", "fsdp")
 
 
 @training_options(

@@ -1,4 +1,4 @@
-"""Batches by token budget: as many sequences as fit, neighbours of similar length, none cut or padded."""
+"""Batches: as many sequences as fit a budget of tokens or items, none cut or padded; and which of them a step sees."""
 
 from __future__ import annotations
 

@@ -47,6 +47,7 @@ class Objective:
     head: str = ""  # with one head, its name, which is that of the loss too
     weights: Mapping[str, float] = MappingProxyType({})  # by name; a loss without a weight counts once
     stateful = False  # do batches continue the batches before them?
+    sorts_by_length = False  # are samples of like length computed so much faster that they share batches?
 
     def prepare(self, samples: Sequence[Sample], device: torch.device) -> Batch:
         """Pack samples and their targets."""

@@ -75,6 +75,7 @@ class Translation(Objective):
     start_id: int
     smoothing: float = 0.1
     head: str = "translate"
+    sorts_by_length = True
 
     def prepare(self, samples: Sequence[Sample], device: torch.device) -> PairBatch:
         targets = pack([sample.target for sample in samples], device=device)

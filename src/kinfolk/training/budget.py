@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
@@ -87,7 +87,7 @@ def _parts(progress: float, count: int) -> int:
 
 
 class Clock:
-    """Seconds that a run has taken, those of processes that were killed included."""
+    """Seconds that a run has taken, with those of processes that were killed, up to their last plan or checkpoint."""
 
     def __init__(self) -> None:
         self._start, self.earlier = time.monotonic(), 0.0
@@ -138,7 +138,6 @@ class TimeLimit:
     finish: float = 1.0
     rest: float = 0.0
     evaluated: float = 0.0
-    tell: Callable[[str], None] = lambda plan: None  # of the first plan, before the first step
 
 
 @dataclass
@@ -178,15 +177,20 @@ class Budget:
         costs = replace(self.costs, step=self.costs.step * share)
         return self._fitting(self.limit.seconds - self.used, self.evaluations, costs)[0]
 
-    def first(self, share: float, batch: str = "") -> Horizon:
+    def first(self, share: float) -> Horizon:
+        """The first plan, of this share of a batch."""
         self.costs = replace(self.costs, step=self.costs.step * share)
-        left = self.limit.seconds - self.used
-        steps, evaluations = self._fitting(left, self.evaluations, self.costs)
-        plan = f"{steps:,} steps of {self.costs.step:.2g} s fit into the {max(0.0, left):,.0f} seconds that are left"
-        plan += f", {batch}" if batch else ""
-        few = "; warning: too few to learn much: give more minutes, or choose a smaller model" * (steps < FEW_STEPS)
-        self.limit.tell(plan + few)
+        steps, evaluations = self._fitting(self.limit.seconds - self.used, self.evaluations, self.costs)
         return Horizon(((0, steps, evaluations),))
+
+    def told(self, horizon: Horizon, batch: str) -> str:
+        """A first plan in words; `batch` says of what size batches are."""
+        left = max(0.0, self.limit.seconds - self.used)
+        plan = (
+            f"plan        {horizon.total:,} steps of {self.costs.step:.2g} s in the {left:,.0f} seconds that are left"
+        )
+        few = "; warning: too few to learn much: give more minutes, or choose a smaller model"
+        return plan + f", {batch}" * bool(batch) + few * (horizon.total < FEW_STEPS)
 
     def look(self, horizon: Horizon, step: int) -> Horizon:
         """The same plan, or a new one from this step on where the time that is left fits another number of steps."""
@@ -194,7 +198,9 @@ class Budget:
         self._learn_steps()
         if step >= horizon.total:
             return horizon
-        wanted = self.costs.evaluations_that_pay(self.limit.seconds, self.evaluations, self._least)
+        wanted = self.evaluations
+        if self.every is None:
+            wanted = self.costs.evaluations_that_pay(self.limit.seconds, wanted, self._least)
         ahead = wanted - _parts(horizon.progress(step), wanted)
         steps, _ = self._fitting(self.limit.seconds - self.looked, ahead, self.costs)
         change = abs(step + steps - horizon.total) * self.costs.step
@@ -205,7 +211,7 @@ class Budget:
     def _learn_steps(self) -> None:
         if self._steps:
             # What was slow for a moment need not stay so, unless little time is left for it to change.
-            recent = max(0.5, self.used / self.limit.seconds)
+            recent = min(1.0, max(0.5, self.used / self.limit.seconds))
             step_seconds = (1 - recent) * self.costs.step + recent * mean(self._steps)
             slower = step_seconds / self.costs.step  # so will be what was not timed since
             self.costs = replace(self.costs, step=step_seconds, evaluation=slower * self.costs.evaluation)
@@ -220,17 +226,21 @@ class Budget:
 
 
 def check_plan(stored: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What plan.json says, if a run can follow it: nothing, or plans that each begin before they end."""
+    """What plan.json says, if a run can follow it: nothing, or plans that each begin before the one before ends."""
     if not stored:
         return stored
     try:
-        plans, share = stored["plans"], stored["share"]
-        Costs(**stored["costs"])
-        starts = [start for start, _, _ in plans]
-        possible = all(0 <= start < total and evaluations > 0 for start, total, evaluations in plans)
-        if possible and 0 < share <= 1 and starts == sorted(set(starts)) and starts[0] == 0:
+        plans, share, seconds = stored["plans"], stored["share"], [stored["seconds"], *stored["costs"].values()]
+        ends = [0, *(total for _, total, _ in plans)]
+        whole = all(type(number) is int for plan in plans for number in plan)
+        ordered = all(0 <= start < total and evaluations > 0 for start, total, evaluations in plans)
+        nested = all(start < end for (start, _, _), end in zip(plans[1:], ends[1:], strict=False))
+        rising = [start for start, _, _ in plans] == sorted({start for start, _, _ in plans})
+        timed = all(type(each) in (int, float) and 0 <= each < math.inf for each in seconds)
+        possible = whole and ordered and nested and rising and timed and plans[0][0] == 0 and 0 < share <= 1
+        if possible and Costs(**stored["costs"]).step > 0:
             return stored
-    except (TypeError, ValueError, LookupError):
+    except (TypeError, ValueError, LookupError, AttributeError):
         pass
     raise FolderError(f"{folder / 'plan.json'}: not the plan of a run; choose a new folder")
 

@@ -255,7 +255,9 @@ def tensorboard_log(folder: Path, several: bool = False) -> Iterator[Callable[[i
 
 def _changes(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
     """What differs between two descriptions, each as a line: the innermost settings by their dotted names."""
-    first, second = (dict(_leaves(json.loads(json.dumps(side)))) for side in (stored, wanted))  # tuples become lists
+    # Tuples become lists. Why a setting was chosen is told; what it is, is compared.
+    kept = ({name: value for name, value in side.items() if name != "chosen"} for side in (stored, wanted))
+    first, second = (dict(_leaves(json.loads(json.dumps(side)))) for side in kept)
     changed = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
     shown = [[f"{json.dumps(side.get(name)):.38}" for side in (first, second)] for name in changed]
     return [DIGESTS.get(name, f"{name} was {was}, is {now}") for name, (was, now) in zip(changed, shown, strict=True)]

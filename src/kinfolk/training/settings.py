@@ -142,6 +142,8 @@ def refuse_two_lengths(named: Mapping[str, Any]) -> None:
     lengths = [name for name in ("epochs", "minutes", "steps") if named.get(name) is not None]
     if len(lengths) > 1:
         raise InputError(f"{' and '.join(lengths)} each say how long to train; give one of them")
+    if named.get("min_steps") and named.get("steps"):
+        raise InputError("min_steps has no meaning beside steps: leave one of them out")
 
 
 def rate_factor(schedule: str, step: float, total: int, warmup: int) -> float:
@@ -153,15 +155,16 @@ def rate_factor(schedule: str, step: float, total: int, warmup: int) -> float:
     if schedule in RISING_SHARES:
         warmup = max(1, round(RISING_SHARES[schedule] * total))
     rising, after, rest = step < warmup, step - warmup, max(total - warmup, 1)
+    risen = min(step + 1, warmup)  # a step between two is not above the peak
     if schedule == "one_cycle":
         if rising:
-            return 1 / ONE_CYCLE_START + (1 - 1 / ONE_CYCLE_START) * 0.5 * (1.0 - _cosine(step + 1, warmup))
-        return 0.5 * (1.0 + _cosine(after + 1, rest))
+            return 1 / ONE_CYCLE_START + (1 - 1 / ONE_CYCLE_START) * 0.5 * (1.0 - _cosine(risen, warmup))
+        return 0.5 * (1.0 + _cosine(min(after + 1, rest), rest))
     if schedule == "slanted_triangular":
-        height = (step + 1) / warmup if rising else 1 - (after + 1) / rest
+        height = risen / warmup if rising else max(0.0, 1 - (after + 1) / rest)
         return (1 + height * (SLANTED_RATIO - 1)) / SLANTED_RATIO
     if rising:
-        return (step + 1) / warmup
+        return risen / warmup
     if schedule == "inverse_sqrt":
         return math.sqrt(max(warmup, 1) / (max(warmup, 1) + after))
     return {"constant": 1.0, "linear": 1.0 - after / rest, "cosine": 0.5 * (1.0 + _cosine(after, rest))}[schedule]

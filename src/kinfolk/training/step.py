@@ -134,8 +134,8 @@ class TrainStep:
         return reduce(add, (mean * weights[name] if name in weights else mean for name, mean in means.items()))
 
     def _share(self, batch: Sequence[Sample]) -> tuple[Batch, bool]:
-        """What this process takes of a batch, and whether it counts: a process that gets nothing must still take part.
-        Neighbours in a batch are alike in length, so every n-th sample makes equal shares."""
+        """Every n-th sample of a batch, which this process takes, and whether they count: one that gets nothing must
+        still take part."""
         share = batch[self.world.rank :: self.world.size]
         return self.objective.prepare(share or batch[:1], self.model.device), bool(share)
 

@@ -56,8 +56,9 @@ Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # selection score 
 
 class Trainer:
     """Trains `model` on `samples` under `objective`, in the folder of `run`; the same in every process of a run.
-    Samples that are no plan of their own are shuffled, neighbours alike in length. `describe_row` names an example's
-    row in messages; only process 0 calls `on_step`. With a `limit`, as many steps are made as fit into its seconds."""
+    Samples that are no plan of their own are shuffled. `describe_row` names an example's row in messages; only process
+    0 calls `on_step`, and `tell` before the first step of what was planned. With a `limit`, as many steps are made as
+    fit into its seconds."""
 
     def __init__(
         self,
@@ -70,9 +71,10 @@ class Trainer:
         on_step: Callable[[Progress], None] = lambda progress: None,
         describe_row: Callable[[int], str] = "example {}".format,
         limit: TimeLimit | None = None,
+        tell: Callable[[str], None] = lambda plan: None,
     ):
         self.model, self.objective, self.samples, self.settings = model, objective, samples, settings
-        self.run, self.evaluate, self.limit = run, evaluate, limit
+        self.run, self.evaluate, self.limit, self.tell = run, evaluate, limit, tell
         self.on_step, self.describe_row, self.world = on_step, describe_row, world()
         self.share = 1.0  # of the batch size
         self.plan = self._sampler()
@@ -112,7 +114,7 @@ class Trainer:
                     self._look()
                 heap.step()
         if self.budget is not None:
-            self._keep_plans()
+            self._keep_plan()
         return notes
 
     @property
@@ -120,10 +122,11 @@ class Trainer:
         return self.horizon.total
 
     def _timed(self, what: str, action: Callable[[], Any]) -> Any:
-        start = time.perf_counter()
+        if self.budget is None:
+            return action()
+        start = self.budget.used
         result = action()
-        if self.budget is not None:
-            self.budget.took(what, time.perf_counter() - start)
+        self.budget.took(what, self.budget.used - start)
         return result
 
     def complete(self) -> tuple[list[str], float | None]:
@@ -243,11 +246,11 @@ class Trainer:
             self._take(self._fitting(self._steps_of_epochs))
             steps = self.settings.steps or self._steps_of_epochs(self.share)
             self.horizon = Horizon(((0, steps, min(self.settings.evaluations, steps)),))
+            if self.share < 1 and self.world.is_main:
+                self.tell(f"plan        {steps:,} steps, {self._batch_size()}")
         else:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
-        if self.share < 1:
-            notes.append(f"{self._batch_size(self.share)}, so that there are {self.total:,} steps")
-        return notes
+        return notes + [f"{self._batch_size()}, so that there are more steps"] * (self.share < 1)
 
     def _steps_of_epochs(self, share: float) -> int:
         return max(1, self._sampler(share).steps(self.settings.epochs) // self.settings.gradient_accumulation)
@@ -256,14 +259,16 @@ class Trainer:
         """Batches of this share of their size."""
         if isinstance(self.samples, Plan):
             return self.samples
-        tokens, stretch = self.settings.batch_tokens, 1 if self.settings.batch_tokens is None else STRETCH
+        tokens, stretch = self.settings.batch_tokens, STRETCH if self.objective.sorts_by_length else 1
         sizes = _part(share, self.settings.batch_size), None if tokens is None else _part(share, tokens)
         return BatchSampler(list(map(len, self.samples)), self.settings.seed, *sizes, stretch)
 
-    def _batch_size(self, share: float) -> str:
+    def _batch_size(self) -> str:
+        if isinstance(self.samples, Plan):
+            return ""
         if self.settings.batch_tokens is None:
-            return f"batches of {_part(share, self.settings.batch_size):,} examples"
-        return f"batches of {_part(share, self.settings.batch_tokens):,} tokens"
+            return f"batches of {_part(self.share, self.settings.batch_size):,} examples"
+        return f"batches of {_part(self.share, self.settings.batch_tokens):,} tokens"
 
     def _fitting(self, steps: Callable[[float], int]) -> float:
         """The largest share of a batch with which there are enough steps."""
@@ -276,38 +281,45 @@ class Trainer:
 
     def _plan(self, limit: TimeLimit, used: float | None) -> None:
         """The plans that are written down already, or a first one; process 0 decides."""
-        limit.clock.earlier += used or 0.0
-        written = self.world.broadcast(self.world.on_main(lambda: check_plan(self.run.plan(), self.run.folder))) or {}
+        written = self.world.broadcast(self.world.on_main(self._written_plan)) or {}
+        limit.clock.earlier += max(used or 0.0, written.get("seconds", 0.0))
         costs = Costs(**written["costs"]) if written else self._rehearsed(limit)
         if self.world.is_main and not written.get("ended"):
             self.budget = Budget(limit, self.settings.evaluations, self.settings.evaluate_every, costs)
-        if not written and self.budget is not None:
-            share = self._fitting(self.budget.steps_with)
-            horizon = self.budget.first(share, "" if isinstance(self.samples, Plan) else self._batch_size(share))
-            written = {"plans": horizon.plans, "share": share}
-        written = self.world.broadcast(written)
-        self._take(written["share"])
-        self._use(written["plans"], keep="costs" not in written)
+        if written:
+            self._take(written["share"])
+            self.horizon = Horizon(tuple(map(tuple, written["plans"])))
+            return
+        share = None if self.budget is None else self._fitting(self.budget.steps_with)
+        self._take(self.world.broadcast(share))
+        self._use(None if self.budget is None else self.budget.first(self.share))
+        if self.budget is not None:
+            self.tell(self.budget.told(self.horizon, self._batch_size()))
 
-    def _use(self, plans: Any, keep: bool) -> None:
-        """Plans of process 0, which are written down first."""
-        self.horizon = Horizon(tuple(map(tuple, self.world.broadcast(plans))))
-        if keep:
-            self.world.on_main(self._keep_plans)
+    def _written_plan(self) -> dict[str, Any]:
+        plan = check_plan(self.run.plan(), self.run.folder)
+        if self.step and not plan:
+            raise FolderError(f"{self.run.folder}: plan.json is gone, but there are checkpoints; choose a new folder")
+        return plan
 
-    def _keep_plans(self) -> None:
+    def _use(self, horizon: Horizon | None) -> None:
+        """The plans of process 0 everywhere; new ones are written down first."""
+        plans = self.world.broadcast(None if horizon is None else horizon.plans)
+        known, self.horizon = self.horizon, Horizon(tuple(map(tuple, plans)))
+        if self.horizon != known:
+            self.world.on_main(self._keep_plan)
+
+    def _keep_plan(self) -> None:
         assert self.budget is not None
         plan = {"plans": self.horizon.plans, "share": self.share, "costs": asdict(self.budget.costs)}
-        self.run.keep_plan(plan | {"ended": self.step >= self.total})
+        self.run.keep_plan(plan | {"seconds": self.budget.used, "ended": self.step >= self.total})
 
     def _wants_look(self, evaluated: bool) -> float:
         replayed = self.step < self.horizon.plans[-1][0]  # this process goes on from before the last plan
         return float(self.budget is not None and not replayed and (evaluated or self.budget.due))
 
     def _look(self) -> None:
-        before = self.horizon
-        now = before if self.budget is None else self.budget.look(before, self.step)
-        self._use(now.plans, keep=now is not before)
+        self._use(None if self.budget is None else self.budget.look(self.horizon, self.step))
 
     def _rehearsed(self, limit: TimeLimit) -> Costs:
         """Costs, from steps of typical length on a copy that is thrown away; of the smallest batches that may come."""
@@ -317,12 +329,12 @@ class Trainer:
         train_step.unfreeze(0)
         train_step.schedule(1, 2)  # the middle of the run
         lengths = [sum(map(len, chain(*self._batches(step)))) for step in range(REHEARSED_AMONG)]
-        found, start = [], time.perf_counter()
+        found, start = [], limit.clock.seconds
         for index in typical(lengths):
-            begun = time.perf_counter()
+            begun = limit.clock.seconds
             train_step.step(self._batches(index), factor=0.0)
-            found.append(time.perf_counter() - begun)
-            late = time.perf_counter() - start + found[-1] > REHEARSAL * limit.seconds
+            found.append(limit.clock.seconds - begun)
+            late = limit.clock.seconds - start + found[-1] > REHEARSAL * limit.seconds
             if self.world.all_reduce([len(found) > 1 and late], ReduceOp.MAX)[0]:
                 break
         step = median(found[1:])  # the first one only warmed up
