@@ -20,7 +20,7 @@ from kinfolk.api.translation import DecoderStart, TranslationExperiment, pair_sa
 from kinfolk.checkpoints.folder import pick_device
 from kinfolk.data.examples import ReadResult, split_pairs
 from kinfolk.data.tables import Pair, read_pairs, read_parallel, to_pairs
-from kinfolk.errors import ConfigError, InputError, check_choice, check_number
+from kinfolk.errors import ConfigError, DataError, InputError, check_choice, check_number
 from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import all_families
 from kinfolk.models.family import preset as find_preset
@@ -46,7 +46,7 @@ USUAL: dict[str, Any] = {
     "weight_averaging": 0.1,
     "evaluations": 10,
 }
-USUAL_SIZE, LABEL_SMOOTHING = "small", 0.1
+USUAL_SIZE, LABEL_SMOOTHING, FEWEST_PAIRS = "small", 0.1, 10
 Source = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
 
 
@@ -120,6 +120,8 @@ def train_translator(
         raise InputError("columns are those of a table of pairs; files of lines and lists have none")
     split, held_out = partial(split_pairs, seed=settings.seed), "held out of the training pairs"
     sides = Sides.read(train, dev, lambda side: _read(side, columns, max_bad_rows), split, held_out)
+    if 0 < len(sides.train) < FEWEST_PAIRS:
+        raise DataError(f"{len(sides.train)} training pairs are too few to learn from: bring {FEWEST_PAIRS} or more")
     named: dict[str, Any] = {"vocabulary_kind": vocabulary_kind, "vocabulary_size": vocabulary_size, "size": size}
     named |= {"label_smoothing": label_smoothing, "learning_rate": training.get("learning_rate")}
     named["dropout"] = (changes or {}).get("dropout")
