@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Prefix, Scope, Window
+from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Scope
+from support.scopes import Prefix, Window
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 few = settings(max_examples=25, deadline=None, derandomize=True)

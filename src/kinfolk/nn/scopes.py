@@ -147,27 +147,6 @@ class Causal(Scope):
         return keys.unsqueeze(1) <= queries.unsqueeze(2)
 
 
-@dataclass(frozen=True)
-class Prefix(Scope):
-    """The first `prefix[i]` tokens of sequence i are seen by all; the rest is causal (UniLM, prefix LMs)."""
-
-    prefix: tuple[int, ...] = ()
-
-    def allowed(self, queries: Tensor, keys: Tensor, sequences: Tensor) -> Tensor | None:
-        ends = torch.tensor(self.prefix, device=keys.device)[sequences].view(-1, 1, 1)
-        return (keys.unsqueeze(1) < ends) | (keys.unsqueeze(1) <= queries.unsqueeze(2))
-
-
-@dataclass(frozen=True)
-class Window(Scope):
-    """A token sees those at most `radius` positions away."""
-
-    radius: int = 0
-
-    def allowed(self, queries: Tensor, keys: Tensor, sequences: Tensor) -> Tensor | None:
-        return (keys.unsqueeze(1) - queries.unsqueeze(2)).abs() <= self.radius
-
-
 def _equal_shapes(queries: Layout, keys: Layout) -> list[list[int]]:
     """Indices of sequences, grouped by (query length, key length) while all the padding costs less than a call."""
     shapes = list(zip(queries.lengths, keys.lengths, strict=True))

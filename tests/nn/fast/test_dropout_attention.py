@@ -12,7 +12,8 @@ from kinfolk.nn.attention import attention_scores
 from kinfolk.nn.fast.kernels import Bias, attend
 from kinfolk.nn.fast.linear import dropout
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Group, Prefix, Scope, Window
+from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Group, Scope
+from support.scopes import Prefix, Window
 
 HEADS, WIDTH, P = 2, 4, 0.25
 LAYOUTS = {

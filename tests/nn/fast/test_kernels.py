@@ -12,8 +12,9 @@ from kinfolk.nn.attention import record_attention
 from kinfolk.nn.embeddings import BucketedBias
 from kinfolk.nn.fast.kernels import attend
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.scopes import Causal, Full, Group, Prefix, Scope, Window
+from kinfolk.nn.scopes import Causal, Full, Group, Scope
 from kinfolk.nn.trace import Trace
+from support.scopes import Prefix, Window
 
 HEADS, WIDTH = 2, 4
 BATCHES = {

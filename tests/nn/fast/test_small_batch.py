@@ -24,8 +24,9 @@ from kinfolk.nn.embeddings import BucketedBias
 from kinfolk.nn.fast.inference_cache import MAX_TOKENS, SmallBatch, library
 from kinfolk.nn.fast.linear import Linear
 from kinfolk.nn.packed import Layout
-from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Scope, Window
+from kinfolk.nn.scopes import AttentionPlan, Causal, Full, Scope
 from kinfolk.nn.trace import Trace
+from support.scopes import Window
 
 pytestmark = pytest.mark.skipif(library() is None, reason="small_batch.c was not compiled for this processor")
 
