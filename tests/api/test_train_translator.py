@@ -27,6 +27,18 @@ def test_it_learns_and_the_folder_translates(small_translator: Path) -> None:
     assert model.hf_config["trained_length"] == [7, 7]
 
 
+def test_single_words_of_which_bleu_knows_nothing_are_selected_by_how_many_are_right(tmp_path: Path) -> None:
+    words = [(f"{one}{other}", f"{other}{one}") for one in "abcdefgh" for other in "abcdefgh"]
+    changes = {"vocabulary_size": None, "evaluations": 4}
+    train(tmp_path / "run", "seq2seq", pairs=words * 4, dev=words[::5], **changes)
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    found = [(entry["metrics"], entry["selection_score"]) for entry in log if "metrics" in entry]
+    assert found[-1][0]["exact"] > 0
+    for metrics, score in found:
+        assert metrics["bleu"] == 0
+        assert score == pytest.approx(100 * metrics["exact"], abs=1e-4)
+
+
 def test_the_report_shows_what_it_writes_and_the_card_quotes_no_text(small_translator: Path) -> None:
     report, card = ((small_translator / name).read_text() for name in ("report.md", "model/README.md"))
     for text in (report, card):
