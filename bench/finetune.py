@@ -62,7 +62,7 @@ def run_kinfolk() -> Run:
         trained[:] = [model]
         optimizer = OptimizerSettings(learning_rate=RATE, weight_decay=DECAY)
         settings = TrainSettings(
-            seed=seed, epochs=1, batch_size=BATCH, warmup=WARMUP, evaluations=1, optimizer=optimizer
+            seed=seed, epochs=1, batch_size=BATCH, warmup=WARMUP, evaluations=1, optimization=optimizer
         )
         losses: list[float] = []
         with tempfile.TemporaryDirectory() as place:

@@ -94,7 +94,7 @@ def run_kinfolk(dropout: float = 0.1) -> Run:
     from kinfolk.training.step import TrainStep
 
     optimizer = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=DECAY)
-    settings = TrainSettings(max_grad_norm=CLIP, optimizer=optimizer)
+    settings = TrainSettings(max_grad_norm=CLIP, optimization=optimizer)
 
     class Prepared(MaskedLm):
         def prepare(self, samples: Any, device: Any, generator: Any = None) -> Any:  # the batch is made already

@@ -80,7 +80,7 @@ class Training:
             evaluations=self.evaluations,
             weight_averaging=self.weight_averaging,
             precision=self.precision,
-            optimizer=optimizer,
+            optimization=optimizer,
         )
 
     def command(self, name: str) -> str:

@@ -136,7 +136,7 @@ def recipe(name: str) -> None:
         "sentences (a quarter of the training set, always the same one). The encoder is frozen; a BiLSTM of two layers "
         f"with {HIDDEN} units in each direction reads all subwords of a sentence, and the first subword of a word is "
         f"tagged. {SETTINGS.epochs:g} epochs, batches of {SETTINGS.batch_size}, AdamW at "
-        f"{SETTINGS.optimizer.learning_rate:g}; vectors are scaled to a deviation of one. Seeds "
+        f"{SETTINGS.optimization.learning_rate:g}; vectors are scaled to a deviation of one. Seeds "
         f"{', '.join(map(str, SEEDS))}; the interval is Student's t over them. Each score is the best of "
         f"{SETTINGS.evaluations} evaluations on the dev set. Learning rate and batch size were chosen on a part of the "
         "same dev set, with all-MiniLM-L6-v2 and the sum of the last four. The paper's scores are those of Devlin et "

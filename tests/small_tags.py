@@ -44,7 +44,7 @@ def sentences(count: int, seed: int = 0, longest: int = 4) -> list[Sentence]:
 
 
 def train_tagger(model: Path, output: Path, count: int = 240, epochs: float = 4.0, **options: Any) -> Trained:
-    settings = TrainSettings(epochs=epochs, batch_size=8, optimizer=OptimizerSettings(learning_rate=6e-3))
+    settings = TrainSettings(epochs=epochs, batch_size=8, optimization=OptimizerSettings(learning_rate=6e-3))
     return finetune(
         model,
         sentences(count),

@@ -67,7 +67,7 @@ def squad_file(path: Path, asked: list[Question]) -> Path:
 
 @pytest.fixture(scope="module")
 def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    settings = TrainSettings(epochs=3, batch_size=8, evaluations=1, optimizer=OptimizerSettings(learning_rate=3e-3))
+    settings = TrainSettings(epochs=3, batch_size=8, evaluations=1, optimization=OptimizerSettings(learning_rate=3e-3))
     output = tmp_path_factory.mktemp("runs") / "answers"
     dev = questions(30, seed=1, most=60)
     return finetune(tiny_bert, questions(160, seed=0), output, dev, task="answer", settings=settings, device="cpu")

@@ -44,7 +44,7 @@ def choices(count: int, seed: int) -> list[Choice]:
 
 @pytest.fixture(scope="module")
 def trained(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    settings = TrainSettings(epochs=4, batch_size=8, evaluations=1, optimizer=OptimizerSettings(learning_rate=3e-3))
+    settings = TrainSettings(epochs=4, batch_size=8, evaluations=1, optimization=OptimizerSettings(learning_rate=3e-3))
     output = tmp_path_factory.mktemp("runs") / "choices"
     return finetune(tiny_bert, choices(100, 0), output, choices(30, 1), task="choose", settings=settings, device="cpu")
 

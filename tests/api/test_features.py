@@ -58,7 +58,7 @@ def texts(count: int, seed: int = 0) -> list[Example]:
 def fit(model: Path, output: Path, epochs: float = 3.0, **options: Any) -> Trained:
     """Few, large steps on tags, or whatever `task` says."""
     settings = TrainSettings(
-        epochs=epochs, batch_size=16, evaluations=2, optimizer=OptimizerSettings(learning_rate=2e-2)
+        epochs=epochs, batch_size=16, evaluations=2, optimization=OptimizerSettings(learning_rate=2e-2)
     )
     tags = options.get("task", "tag") == "tag"
     train, dev = (sentences(96), sentences(32, 1)) if tags else (texts(160), texts(60, 1))
@@ -194,7 +194,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
 
 def test_minutes_are_measured_on_a_copy_that_reads_the_same_features(tiny_bert: Path, tmp_path: Path) -> None:
     settings = TrainSettings(
-        minutes=0.05, batch_size=16, evaluations=1, optimizer=OptimizerSettings(learning_rate=2e-2)
+        minutes=0.05, batch_size=16, evaluations=1, optimization=OptimizerSettings(learning_rate=2e-2)
     )
     assert fit(tiny_bert, tmp_path / "run", settings=settings, head="linear").metrics
     assert len(list((tmp_path / "run" / "features").iterdir())) == 1

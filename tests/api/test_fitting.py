@@ -84,7 +84,7 @@ def test_few_examples_are_seen_more_often(examples: int, epochs: float | None, s
 
 def test_what_is_said_of_rate_and_batch_stays() -> None:
     assert fit_finetuning(50, 384, {})["learning_rate"] == 1e-4
-    for given in ({"learning_rate": 3e-5}, {"optimizer": OptimizerSettings(learning_rate=3e-5)}):
+    for given in ({"learning_rate": 3e-5}, {"optimization": OptimizerSettings(learning_rate=3e-5)}):
         assert fit_finetuning(50, 384, given).values.get("learning_rate", 3e-5) == 3e-5
     for given in ({"batch_size": 16}, {"batch_tokens": 256}, {"min_steps": 3}):
         assert fit_finetuning(50, 384, given).values.get("min_steps", 3) == 3

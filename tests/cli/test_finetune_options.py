@@ -322,6 +322,6 @@ def test_the_command_and_the_function_have_the_same_options() -> None:
     """What one can say, the other can; only where they speak do they differ."""
     function = set(inspect.signature(kinfolk.finetune).parameters) - {"settings", "callbacks", "report", "training"}
     trainer = {item.name for kind in (TrainSettings, OptimizerSettings) for item in dataclasses.fields(kind)}
-    trainer -= {"optimizer", "betas", "epsilon"}
+    trainer -= {"optimization", "betas", "epsilon"}
     command = set(inspect.signature(commands.finetune).parameters) - {"json"}
     assert command == function | trainer

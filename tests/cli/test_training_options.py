@@ -49,7 +49,7 @@ def test_help_shows_the_defaults_of_the_run(
     ended = command(*arguments[function], "--steps", "1", "--device", "cpu", "--output", tmp_path / "run")
     assert ended.code == 0, ended.err
     described = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    described |= described["optimizer"]
+    described |= described["optimization"]
     for name, option in options_of(function).items():
         own = (name, function) == ("batch_size", pretrain) or option.help.endswith(f"[default: {OWN}]")
         own = own or "; " in option.help.partition("[default: ")[2]  # it depends on the data
@@ -66,7 +66,7 @@ def test_options_of_each_training_reach_its_run(
     ended = command(*arguments[function], *given, "--device", "cpu", "--output", tmp_path / "run")
     assert ended.code == 0, ended.err
     described = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    described |= described["optimizer"]
+    described |= described["optimization"]
     assert [described[name] for name in ("learning_rate", "steps", "schedule", "weight_decay", "seed")] == [
         *changes.values()
     ]

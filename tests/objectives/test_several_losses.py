@@ -22,7 +22,7 @@ from kinfolk.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 VOCABULARY, WIDTH = 11, 4
-PLAIN = TrainSettings(max_grad_norm=None, optimizer=OptimizerSettings(1e-2, weight_decay=0.0))
+PLAIN = TrainSettings(max_grad_norm=None, optimization=OptimizerSettings(1e-2, weight_decay=0.0))
 
 
 class TwoHeads(nn.Module):
@@ -148,7 +148,7 @@ def trained(folder: Path, stop: int | None = None) -> tuple[TwoHeads, list[Progr
 
     run = Run.open(folder, {})
     settings = TrainSettings(
-        steps=8, batch_size=6, gradient_accumulation=2, evaluations=4, optimizer=OptimizerSettings(1e-2)
+        steps=8, batch_size=6, gradient_accumulation=2, evaluations=4, optimization=OptimizerSettings(1e-2)
     )
     trainer = Trainer(
         model,

@@ -68,7 +68,7 @@ def run(
     chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
     trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate, limit=limit)
     narrowed = any(isinstance(module, SparseEmbedding) for module in model.modules())
-    assert narrowed == (chosen.optimizer.freeze == 0)  # so that it is tried here too
+    assert narrowed == (chosen.optimization.freeze == 0)  # so that it is tried here too
     try:
         trainer.train()
         trainer.load_best()

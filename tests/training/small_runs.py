@@ -28,7 +28,7 @@ def examples(count: int, seed: int = 0) -> list[Example]:
 
 def settings(**changes: Any) -> TrainSettings:
     """Few, large steps."""
-    usual = {"epochs": 2.0, "batch_size": 8, "evaluations": 4, "optimizer": OptimizerSettings(learning_rate=3e-3)}
+    usual = {"epochs": 2.0, "batch_size": 8, "evaluations": 4, "optimization": OptimizerSettings(learning_rate=3e-3)}
     return TrainSettings(**(usual | changes))
 
 

@@ -22,7 +22,7 @@ from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.step import TrainStep
 from kinfolk.training.trainer import Trainer
 
-PLAIN = TrainSettings(optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.0))
+PLAIN = TrainSettings(optimization=OptimizerSettings(learning_rate=1e-3, weight_decay=0.0))
 
 
 def learner(
@@ -69,7 +69,7 @@ def test_long_gradients_are_clipped_as_torch_clips_them(
     """Steps by hand beside the learner's; AdamW forgets the size of a first gradient, so there are several."""
     one, ours, items = learner(tiny_bert, max_grad_norm, single)
     other, theirs, _ = learner(tiny_bert, None, single)
-    optimizer = torch.optim.AdamW(theirs.parameters(), lr=PLAIN.optimizer.learning_rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(theirs.parameters(), lr=PLAIN.optimization.learning_rate, weight_decay=0.0)
     lengths = []
     for start in (0, 8, 16, 24):
         batch = items[start : start + 8]

@@ -93,7 +93,7 @@ def test_a_killed_process_ends_torchrun_and_one_process_goes_on(tiny_bert: Path,
                 "fsdp": True,
                 "batch_size": 2,
                 "epochs": 0.2,
-                "optimizer": OptimizerSettings(learning_rate=3e-3, freeze=2),
+                "optimization": OptimizerSettings(learning_rate=3e-3, freeze=2),
             },
         ),
     ],
@@ -178,7 +178,7 @@ def test_a_silent_process_is_taken_for_lost(tiny_bert: Path, tmp_path: Path, mon
 
 
 def test_a_loss_that_is_not_finite_stops_all_of_them(tiny_bert: Path, tmp_path: Path) -> None:
-    steep = {"optimizer": OptimizerSettings(learning_rate=1e300), "max_grad_norm": None, "warmup": 0.0}
+    steep = {"optimization": OptimizerSettings(learning_rate=1e300), "max_grad_norm": None, "warmup": 0.0}
     ended = together(2, tmp_path, lambda rank: exact_run.run(tiny_bert, tmp_path / "run", **SHORT | steep))
     assert ended[0].startswith("TrainingError: step 2: the loss or its gradient is not a finite number")
     assert ended[0] == ended[1]

@@ -32,7 +32,7 @@ def trained(folder: Path, output: Path, whole: bool, decay: float) -> tuple[dict
         model.embedding_only_read = lambda: None  # type: ignore[method-assign]
     items = task.dataset(encoder.tokenizer, examples(40), encoder.context).samples
     told = settings(
-        epochs=2.0, evaluations=2, weight_averaging=0.5, optimizer=OptimizerSettings(1e-3, weight_decay=decay)
+        epochs=2.0, evaluations=2, weight_averaging=0.5, optimization=OptimizerSettings(1e-3, weight_decay=decay)
     )
     run = Run.open(output, {})
     trainer = Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}))

@@ -17,7 +17,7 @@ from kinfolk.api.finetune import finetune
 from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
-from kinfolk.training.step import build_optimizer
+from kinfolk.training.optimizer import build_optimizer
 
 
 def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path
     try:
         for count in (1, 2, 4):
             torch.set_num_threads(count)
-            train(tiny_bert, tmp_path / str(count), optimizer=OptimizerSettings(learning_rate=1e-4))
+            train(tiny_bert, tmp_path / str(count), optimization=OptimizerSettings(learning_rate=1e-4))
             stored = open_safetensors(tmp_path / str(count) / "model" / "model.safetensors")
             found.append(torch.cat([stored.read(name).flatten() for name in stored.names()]))
     finally:
@@ -46,9 +46,16 @@ def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"weight_averaging": 0.5}, {"gradual_unfreezing": 0.8}], ids=["plain", "averaged", "thawing"]
+    "changes",
+    [
+        {},
+        {"weight_averaging": 0.5},
+        {"gradual_unfreezing": 0.8},
+        {"optimization": OptimizerSettings(3e-3, optimizer="muon")},
+    ],
+    ids=["plain", "averaged", "thawing", "muon"],
 )
-def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Path, changes: dict[str, float]) -> None:
+def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     train(tiny_bert, tmp_path / "whole", **changes)
 
     def stop(seed: int, progress: object) -> None:
@@ -73,7 +80,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_rows(tiny_bert: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="the batch held made:"):
-        train(tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=1e30), max_grad_norm=None)
+        train(tiny_bert, tmp_path / "run", optimization=OptimizerSettings(learning_rate=1e30), max_grad_norm=None)
     steps = sorted((tmp_path / "run").glob("step-*"))
     assert steps
     stored = open_safetensors(steps[-1] / "weights.safetensors")
@@ -91,7 +98,7 @@ def test_other_data_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Pat
 
 def test_patience_ends_a_run_that_no_longer_improves(tiny_bert: Path, tmp_path: Path) -> None:
     found = train(
-        tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=1e-12), evaluations=10, patience=2
+        tiny_bert, tmp_path / "run", optimization=OptimizerSettings(learning_rate=1e-12), evaluations=10, patience=2
     )
     entries = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert sum("metrics" in entry for entry in entries) == 3
@@ -108,7 +115,7 @@ def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: P
     }
     assert rates == {0: 0.125, 1: 0.25, 2: 0.5, 3: 1.0}
     before = kinfolk.load(tiny_bert, device="cpu").model.state_dict()
-    train(tiny_bert, tmp_path / "run", optimizer=OptimizerSettings(learning_rate=3e-3, freeze=2))
+    train(tiny_bert, tmp_path / "run", optimization=OptimizerSettings(learning_rate=3e-3, freeze=2))
     after = kinfolk.load(tmp_path / "run", device="cpu").model.state_dict()
     moved = {
         model.layer_ids()[name]

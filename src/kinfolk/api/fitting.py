@@ -91,7 +91,7 @@ def fit_finetuning(examples: int, width: int, given: Mapping[str, Any]) -> Fitte
         enough = min(MOST_EPOCHS, float(-(-ENOUGH_STEPS * FEW_EXAMPLES_A_BATCH // examples)))
         if enough > USUAL_EPOCHS:
             fitted.choose("epochs", enough, f"{examples:,} examples are few")
-    if "optimizer" not in given and width < NARROW:
+    if "optimization" not in given and width < NARROW:
         fitted.choose("learning_rate", 1e-4, f"a model of width {width:,} bears it")
     if not {"min_steps", "batch_size", "batch_tokens", "steps"} & given.keys():
         fitted.values["min_steps"] = ENOUGH_STEPS

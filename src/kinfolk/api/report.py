@@ -148,7 +148,7 @@ def over_seeds(by_seed: Mapping[int, Mapping[str, float]]) -> dict[str, tuple[fl
 def format_settings(settings: TrainSettings) -> dict[str, str]:
     """Settings that were on; the seed and the number of steps have rows of their own."""
     values: dict[str, Any] = dataclasses.asdict(settings)
-    values |= values.pop("optimizer")
+    values |= values.pop("optimization")
     hidden = ["seed", "steps", *(["epochs"] if settings.minutes is not None or settings.steps is not None else [])]
     return {
         name.replace("_", " "): f"{value:g}" if isinstance(value, float) else str(value)

@@ -26,6 +26,7 @@ from kinfolk.errors import InputError, check_choice, check_int, check_number, di
 
 LARGEST_SEED = 2**62  # further runs take the seeds after it, and torch's generator takes 64 bits
 PRECISIONS = ("fp32", "bf16")
+OPTIMIZERS = ("adamw", "muon")
 MINUTES = 0.05, 525_600
 RISING_SHARES = {"one_cycle": 0.3, "slanted_triangular": 0.1}  # of the run
 SCHEDULES = ("constant", "linear", "cosine", "inverse_sqrt", *RISING_SHARES)
@@ -44,8 +45,10 @@ class OptimizerSettings:
     betas: tuple[float, float] = setting((0.9, 0.999), "AdamW's decay rates of its two moments.")
     epsilon: float = setting(1e-8, "AdamW's epsilon.")
     freeze: int = setting(0, "1 freezes the embeddings, n the first n - 1 layers as well.")
+    optimizer: str = setting("adamw", "AdamW, or Muon for the matrices of layers and AdamW for the rest.", OPTIMIZERS)
 
     def __post_init__(self) -> None:
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
         for name in ("learning_rate", "epsilon"):
             check_number(name, getattr(self, name), 0, sys.float_info.max, "above 0")
         check_number("layer_decay", self.layer_decay, 0, 1, "above 0 and at most 1")
@@ -77,7 +80,7 @@ class TrainSettings:
     gradual_unfreezing: float = setting(0.0, "Share of the run over which layers unfreeze, from the top down.")
     precision: str = setting("fp32", "Mixed precision: bf16 matrix products while training.", PRECISIONS)
     fsdp: bool = setting(False, "Under torchrun: shard weights, gradients and optimizer state (FSDP).")
-    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    optimization: OptimizerSettings = field(default_factory=OptimizerSettings)
 
     def __post_init__(self) -> None:
         check_choice("schedule", self.schedule, SCHEDULES)
@@ -99,13 +102,15 @@ class TrainSettings:
         check_int("min_steps", self.min_steps, 0)
         if self.steps is not None and self.minutes is not None:
             raise InputError("give steps or minutes, not both")
+        if self.fsdp and self.optimization.optimizer == "muon":
+            raise InputError("fsdp cannot be combined with optimizer=muon, which wants whole matrices; choose adamw")
         if self.fsdp and self.gradual_unfreezing:
             raise InputError("fsdp cannot be combined with gradual_unfreezing: shards are fixed when they are made")
 
     def but(self, **named: Any) -> TrainSettings:
         """The same with other settings of the run or its optimizer; an unknown name is an error with the nearest one.
 
-        >>> TrainSettings().but(epochs=5, learning_rate=1e-4).optimizer.learning_rate
+        >>> TrainSettings().but(epochs=5, learning_rate=1e-4).optimization.learning_rate
         0.0001
         """
         of_run, of_optimizer = (set(kind.__dataclass_fields__) for kind in (TrainSettings, OptimizerSettings))
@@ -114,7 +119,7 @@ class TrainSettings:
                 raise InputError(f'training has no setting "{name}"{did_you_mean(name, sorted(of_run | of_optimizer))}')
         changes = {name: named[name] for name in named if name in of_run}
         optimizer = {name: named[name] for name in named if name in of_optimizer}
-        changes["optimizer"] = dataclasses.replace(changes.get("optimizer", self.optimizer), **optimizer)
+        changes["optimization"] = dataclasses.replace(changes.get("optimization", self.optimization), **optimizer)
         return dataclasses.replace(self, **changes)
 
     def changed(self) -> list[str]:
@@ -123,7 +128,7 @@ class TrainSettings:
         >>> TrainSettings(epochs=5).but(learning_rate=1e-4).changed()
         ['epochs', 'learning_rate']
         """
-        values = dataclasses.asdict(self) | dataclasses.asdict(self.optimizer)
+        values = dataclasses.asdict(self) | dataclasses.asdict(self.optimization)
         return [item.name for item in settings_fields() if values[item.name] != item.default]
 
     def described(self) -> dict[str, Any]:
@@ -134,7 +139,7 @@ class TrainSettings:
 def settings_fields() -> list[Field[Any]]:
     """The settings of a run and of its optimizer: name, type, default, and `metadata` with help and choices."""
     both = (*dataclasses.fields(TrainSettings), *dataclasses.fields(OptimizerSettings))
-    return [item for item in both if item.name != "optimizer"]
+    return [item for item in both if item.name != "optimization"]
 
 
 def refuse_two_lengths(named: Mapping[str, Any]) -> None:

@@ -29,7 +29,8 @@ from kinfolk.models.family import Model
 from kinfolk.nn.fast.linear import check_precision, products_in
 from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.training.distributed import World, contact, gather, load_weights, shard, shard_like
-from kinfolk.training.settings import OptimizerSettings, TrainSettings
+from kinfolk.training.optimizer import build_optimizer, optimizer_tensors, set_trainable
+from kinfolk.training.settings import TrainSettings
 
 EPSILON = 1e-6  # that torch adds to the length of a gradient which it clips
 
@@ -69,7 +70,7 @@ class TrainStep:
         self._loss: Any = Loss(self.model, objective)
         if self.sharded:
             shard(self._loss, model.device, world.size)
-        self.optimizer = build_optimizer(self.model, settings.optimizer)
+        self.optimizer = build_optimizer(self.model, settings.optimization)
         # Can the optimizer itself scale gradients, and as exactly? It takes the factor in float32.
         single = all(weight.dtype == torch.float32 for weight in self.model.parameters())
         self._optimizer_clips = single and bool(self.optimizer.defaults["fused"]) and not self.sharded
@@ -86,7 +87,7 @@ class TrainStep:
         if depth == self._unfrozen:
             return
         self._unfrozen = depth
-        set_trainable(self.model, self.settings.optimizer, depth)
+        set_trainable(self.model, self.settings.optimization, depth)
         if self.world.size > 1 and not self.sharded:
             with contact():
                 # Some heads leave a part of the model out, and which part may depend on the batch. Where all parts are
@@ -228,43 +229,6 @@ class TrainStep:
         self.averaged = {name: shard_like(weights[name], tensor) for name, tensor in averaged.items()}
         carried = groups.get("carried", {})
         self._carried = tuple(carried[str(index)].to(self.model.device) for index in range(len(carried))) or None
-
-
-def set_trainable(model: Model, settings: OptimizerSettings, unfrozen: int) -> None:
-    """Let everything from depth `unfrozen` on learn, and nothing below it or below what is frozen for good."""
-    layer_ids = model.layer_ids()
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(layer_ids[name] >= max(settings.freeze, unfrozen))
-
-
-def build_optimizer(model: Model, settings: OptimizerSettings) -> torch.optim.AdamW:
-    """AdamW over all parameters that ever learn; biases and norms do not decay. Groups carry their own peak rate. It is
-    learning_rate * layer_decay ** (top - depth); depth is 0 for the embeddings, i for layer i (from 1), and top, one
-    more than the layers, for the heads."""
-    groups: dict[tuple[float, float], dict[str, Any]] = {}
-    set_trainable(model, settings, unfrozen=0)
-    layer_ids = model.layer_ids()
-    top = max(layer_ids.values())
-    for name, weight in model.named_parameters():
-        if weight.requires_grad:
-            rate = settings.learning_rate * settings.layer_decay ** (top - layer_ids[name])
-            decay = settings.weight_decay if weight.ndim > 1 else 0.0
-            group = groups.setdefault((rate, decay), {"params": [], "lr": rate, "peak": rate, "weight_decay": decay})
-            group["params"].append(weight)
-    if not groups:
-        raise InputError(f"freeze={settings.freeze} leaves nothing to learn")
-    fused = all(weight.dtype in (torch.float32, torch.float64) for weight in model.parameters())
-    return torch.optim.AdamW(list(groups.values()), betas=settings.betas, eps=settings.epsilon, fused=fused)
-
-
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:
-    """The optimizer's state by parameter name: `<name>|exp_avg` and its kin."""
-    names = {weight: name for name, weight in model.named_parameters()}
-    return {
-        f"{names[weight]}|{part}": value  # type: ignore[index]
-        for weight, state in optimizer.state.items()
-        for part, value in state.items()
-    }
 
 
 class SparseEmbedding(nn.Module):

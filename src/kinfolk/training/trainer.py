@@ -78,7 +78,7 @@ class Trainer:
         self.on_step, self.describe_row, self.world = on_step, describe_row, world()
         self.share = 1.0  # of the batch size
         self.plan = self._sampler()
-        if settings.optimizer.freeze == 0:
+        if settings.optimization.freeze == 0:
             train_only_rows(model, (sample.ids for sample in samples))
         self.train_step = TrainStep(model, objective, settings, self.world)
         self.top = max(model.layer_ids().values())
