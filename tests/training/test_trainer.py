@@ -16,8 +16,8 @@ from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
 from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.errors import FolderError, InputError, StopSignalError, TrainingError
-from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.optimizer import build_optimizer
+from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 
 def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:

@@ -61,7 +61,9 @@ LSTM_LAYERS = 2
 OF_LAYERS = ("freeze", "layer_decay", "gradual_unfreezing")  # settings of a training that changes an encoder
 # From a few tries, one seed each, on 2,100 sentences of CoNLL-2003 with all-MiniLM-L6-v2 (sum_last_4, BiLSTM);
 # dev F1 with batches of 32 was .75, .79, .81, .81 at 1e-3, 2e-3, 5e-3, 1e-2; with 16 it was .82 at 2e-3 and at 4e-3.
-SETTINGS = TrainSettings(epochs=6.0, batch_size=16, schedule="cosine", optimization=OptimizerSettings(learning_rate=4e-3))
+SETTINGS = TrainSettings(
+    epochs=6.0, batch_size=16, schedule="cosine", optimization=OptimizerSettings(learning_rate=4e-3)
+)
 
 
 @dataclass(frozen=True)

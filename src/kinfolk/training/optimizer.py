@@ -13,7 +13,7 @@ A matrix that serves several projections, such as queries, keys and values, is s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,7 +39,7 @@ class Muon(torch.optim.AdamW):
             super().step(closure)
         finally:
             self.param_groups = groups
-        by_shape: dict[torch.Size, list[tuple[Tensor, Tensor, Mapping[str, Any]]]] = {}
+        by_shape: dict[torch.Size, list[tuple[Tensor, Tensor, dict[str, Any]]]] = {}
         for group in groups:
             for weight in group["params"] if group["orthogonal"] else ():
                 if weight.grad is not None:
