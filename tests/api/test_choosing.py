@@ -65,7 +65,7 @@ def test_a_tiny_model_learns_to_choose_among_any_number_of_options(trained: Trai
     assert list(trained.metrics) == ["accuracy"]
     assert trained.metrics["accuracy"] > 0.9
     found = chooser.choose("river bird", ["paper house", "light", "cloud salt", "glass"])
-    assert (found.option, found.number) == ("cloud salt", 2)
+    assert (found.option, found.index) == ("cloud salt", 2)
     assert found.probability == found.probabilities[2] == max(found.probabilities)
     assert sum(found.probabilities) == pytest.approx(1)
 
@@ -122,9 +122,9 @@ def test_mistakes_show_the_context_and_both_options(untrained: Encoder) -> None:
     dataset = ChoiceTask().dataset(untrained.tokenizer, choices(20, 4), untrained.context)
     judged = ChoiceTask().evaluate(untrained.model, dataset)
     guessed = list(choose(untrained, choices(20, 4)))
-    wrong = [one for one, guess in zip(choices(20, 4), guessed, strict=True) if guess.number != one.answer]
+    wrong = [one for one, guess in zip(choices(20, 4), guessed, strict=True) if guess.index != one.answer]
     assert judged.metrics["accuracy"] == pytest.approx(1 - len(wrong) / 20)
-    assert {mistake.where for mistake in judged.mistakes} <= {one.location for one in wrong}
+    assert {mistake.location for mistake in judged.mistakes} <= {one.location for one in wrong}
     assert all("salt" in mistake.truth and "salt" not in mistake.guess for mistake in judged.mistakes)
 
 
@@ -153,4 +153,4 @@ def test_a_public_sample_is_read_and_scored(untrained: Encoder) -> None:
     assert [item.target.count for item in dataset.samples] == [4] * len(found)
     assert 0 <= task.evaluate(untrained.model, dataset).metrics["accuracy"] <= 1
     for one, taken in zip(found, task.chosen(untrained.model, dataset), strict=True):
-        assert taken.option == one.options[taken.number]
+        assert taken.option == one.options[taken.index]

@@ -18,7 +18,7 @@ from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, Summary, T
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
 from kinfolk.checkpoints.folder import pick_device
-from kinfolk.data.corpus import EncodedCorpus, Source, encode_corpus, read_documents, split_documents
+from kinfolk.data.corpus import Corpus, EncodedCorpus, encode_corpus, read_documents, split_documents
 from kinfolk.errors import InputError, check_choice, check_int
 from kinfolk.models.family import Model, init_model, weights_hash
 from kinfolk.models.family import family as family_of
@@ -50,9 +50,9 @@ KINDS = {  # by head: what the model does, the hub's name for it, how to ask it
 
 def pretrain(
     kind: str,
-    corpus: Source,
+    corpus: Corpus,
     output: str | Path,
-    dev: Source | None = None,
+    dev: Corpus | None = None,
     size: str | None = None,
     changes: Mapping[str, Any] | None = None,
     documents: str | None = None,

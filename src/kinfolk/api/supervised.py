@@ -283,8 +283,8 @@ def _confusion(labels: Sequence[str], matrix: list[list[int]] | None) -> str:
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> str:
-    header = "probability", "true label", "predicted", "where", "text"
-    rows = [(item.probability, item.truth, item.guess, item.where, item.text) for item in mistakes]
+    header = "probability", "true label", "predicted", "location", "text"
+    rows = [(item.probability, item.truth, item.guess, item.location, item.text) for item in mistakes]
     if rows and rows[0][0] is None:
         return table(("true value", *header[2:]), [row[1:] for row in rows], MAX_TEXT)
     return table(header, rows, MAX_TEXT) if rows else ""

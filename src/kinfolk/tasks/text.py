@@ -192,9 +192,10 @@ class TextTask(Task):
             output = self._values(scores)
             extent = np.abs(output - np.array(dataset.targets, dtype=np.float64))
         elif self.kind == "multilabel":
-            chances, truth = metrics.probabilities(scores), self._truth(dataset.targets)[:, : len(self.labels)]
-            output = chances >= np.array(self._thresholds)
-            extent = np.where(output != truth, np.where(output, chances, 1 - chances), 0.0).max(1)
+            truth = self._truth(dataset.targets)[:, : len(self.labels)]
+            probabilities = metrics.probabilities(scores)
+            output = probabilities >= np.array(self._thresholds)
+            extent = np.where(output != truth, np.where(output, probabilities, 1 - probabilities), 0.0).max(1)
         else:
             output = scores.argmax(1)
             extent = np.where(output != np.array(dataset.targets), metrics.softmax(scores).max(1), 0.0)
@@ -275,8 +276,8 @@ class TextTask(Task):
         if prediction.value is not None:
             return {"value": round(prediction.value, 6)}
         if prediction.labels is not None:
-            chances = prediction.probabilities or {}
-            shares = "|".join(f"{chances[label]:.6g}" for label in prediction.labels)
+            probabilities = prediction.probabilities or {}
+            shares = "|".join(f"{probabilities[label]:.6g}" for label in prediction.labels)
             return {"labels": "|".join(prediction.labels), "probabilities": shares}
         return {"label": prediction.label, "probability": round(prediction.probability or 0.0, 6)}
 

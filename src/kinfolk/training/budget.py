@@ -183,7 +183,7 @@ class Budget:
         steps, evaluations = self._fitting(self.limit.seconds - self.used, self.evaluations, self.costs)
         return Horizon(((0, steps, evaluations),))
 
-    def told(self, horizon: Horizon, batch: str) -> str:
+    def describe(self, horizon: Horizon, batch: str) -> str:
         """A first plan in words; `batch` says of what size batches are."""
         left = max(0.0, self.limit.seconds - self.used)
         plan = (

@@ -57,8 +57,8 @@ Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # selection score 
 class Trainer:
     """Trains `model` on `samples` under `objective`, in the folder of `run`; the same in every process of a run.
     Samples that are no plan of their own are shuffled. `describe_row` names an example's row in messages; only process
-    0 calls `on_step`, and `tell` before the first step of what was planned. With a `limit`, as many steps are made as
-    fit into its seconds."""
+    0 calls `on_step`, and `on_plan` with what was planned before the first step. With a `limit`, as many steps are made
+    as fit into its seconds."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Trainer:
         on_step: Callable[[Progress], None] = lambda progress: None,
         describe_row: Callable[[int], str] = "example {}".format,
         limit: TimeLimit | None = None,
-        tell: Callable[[str], None] = lambda plan: None,
+        on_plan: Callable[[str], None] = lambda plan: None,
     ):
         self.model, self.objective, self.samples, self.settings = model, objective, samples, settings
-        self.run, self.evaluate, self.limit, self.tell = run, evaluate, limit, tell
+        self.run, self.evaluate, self.limit, self.on_plan = run, evaluate, limit, on_plan
         self.on_step, self.describe_row, self.world = on_step, describe_row, world()
         self.share = 1.0  # of the batch size
         self.plan = self._sampler()
@@ -247,7 +247,7 @@ class Trainer:
             steps = self.settings.steps or self._steps_of_epochs(self.share)
             self.horizon = Horizon(((0, steps, min(self.settings.evaluations, steps)),))
             if self.share < 1 and self.world.is_main:
-                self.tell(f"plan        {steps:,} steps, {self._batch_size()}")
+                self.on_plan(f"plan        {steps:,} steps, {self._batch_size()}")
         else:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
         return notes + [f"{self._batch_size()}, so that there are more steps"] * (self.share < 1)
@@ -294,7 +294,7 @@ class Trainer:
         self._take(self.world.broadcast(share))
         self._use(None if self.budget is None else self.budget.first(self.share))
         if self.budget is not None:
-            self.tell(self.budget.told(self.horizon, self._batch_size()))
+            self.on_plan(self.budget.describe(self.horizon, self._batch_size()))
 
     def _written_plan(self) -> dict[str, Any]:
         plan = check_plan(self.run.plan(), self.run.folder)
@@ -329,15 +329,15 @@ class Trainer:
         train_step.unfreeze(0)
         train_step.schedule(1, 2)  # the middle of the run
         lengths = [sum(map(len, chain(*self._batches(step)))) for step in range(REHEARSED_AMONG)]
-        found, start = [], limit.clock.seconds
+        seconds, start = list[float](), limit.clock.seconds
         for index in typical(lengths):
             begun = limit.clock.seconds
             train_step.step(self._batches(index), factor=0.0)
-            found.append(limit.clock.seconds - begun)
-            late = limit.clock.seconds - start + found[-1] > REHEARSAL * limit.seconds
-            if self.world.all_reduce([len(found) > 1 and late], ReduceOp.MAX)[0]:
+            seconds.append(limit.clock.seconds - begun)
+            late = limit.clock.seconds - start + seconds[-1] > REHEARSAL * limit.seconds
+            if self.world.all_reduce([len(seconds) > 1 and late], ReduceOp.MAX)[0]:
                 break
-        step = median(found[1:])  # the first one only warmed up
+        step = median(seconds[1:])  # the first one only warmed up
         evaluation = FORWARD * step * limit.evaluated / max(1, median(lengths))
         size = Snapshot(0, train_step.state(), {}).size
         return Costs(step / smallest, evaluation, size / WRITTEN_PER_SECOND, limit.finish, limit.rest)
