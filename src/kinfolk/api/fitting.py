@@ -96,3 +96,11 @@ def fit_finetuning(examples: int, width: int, named: Mapping[str, Any]) -> Fitte
     if not {"min_steps", "batch_size", "batch_tokens", "steps"} & named.keys():
         fitted.values["min_steps"] = ENOUGH_STEPS
     return fitted
+
+
+def fit_pretraining(tokens: int, parameters: int, named: Mapping[str, Any]) -> Fitted:
+    """What suits a corpus of so many tokens and a model of so many parameters, of dropout."""
+    fitted = Fitted(dict(named))
+    if tokens > parameters:
+        fitted.choose("dropout", 0.0, f"{parameters:,} parameters cannot learn {tokens:,} tokens by heart")
+    return fitted
