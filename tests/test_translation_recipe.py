@@ -84,6 +84,7 @@ def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
     import translation_clock
 
     monkeypatch.setattr(translation_clock, "THREADS", 1)
+    monkeypatch.setattr("os.getloadavg", lambda: (1.234, 5.0, 5.0))
     with pytest.raises(SystemExit, match="attention-bilinear has no steps yet; on an idle machine run"):
         run("scheduled-sampling", steps=None)
     with pytest.raises(SystemExit, match="scheduled-sampling takes the steps of attention-bilinear"):
@@ -91,7 +92,7 @@ def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
     run("attention-bilinear", time=True)
     timed = read_object(data / "output" / "translation.json")["timed"]["attention-bilinear"]
     assert timed["steps"] == sorted(timed["tries"])[1]
-    assert timed["load_before"] >= 0
+    assert timed["load_before"] == 1.23
     assert not (data / "output" / "runs" / "translation" / "attention-bilinear").exists()
     assert f"attention-bilinear: {timed['steps']:,} steps take" in capsys.readouterr().err
     run("scheduled-sampling", steps=None)
@@ -100,11 +101,19 @@ def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
 
 def test_more_minutes_are_more_steps(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import translation
+    import translation_clock
 
-    asked = dataclasses.replace(translation.ENTRIES["seq2seq"], minutes=600.0)
-    monkeypatch.setitem(translation.ENTRIES, "seq2seq", asked)
-    run("seq2seq", time=True)
-    assert read_object(data / "output" / "translation.json")["timed"]["seq2seq"]["steps"] > 600
+    monkeypatch.setattr(translation, "TIMINGS", 1)
+    monkeypatch.setattr(translation_clock, "THREADS", 1)
+    monkeypatch.setattr("kinfolk.training.trainer.REHEARSED_AMONG", 3)
+
+    def steps(minutes: float) -> int:
+        asked = dataclasses.replace(translation.ENTRIES["seq2seq"], minutes=minutes)
+        monkeypatch.setitem(translation.ENTRIES, "seq2seq", asked)
+        run("seq2seq", time=True)
+        return int(read_object(data / "output" / "translation.json")["timed"]["seq2seq"]["steps"])
+
+    assert steps(600) > 100 * steps(0.05)
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # it has learned nothing

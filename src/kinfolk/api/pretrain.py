@@ -149,6 +149,10 @@ def _start(init: str | Path, record: Pretraining, changed: bool, tokenizer: Toke
     start = load_encoder(init, "cpu")
     if start.model.family.name != record.family:
         raise InputError(f"init: {init} is a {start.model.family.title}; a {family_of(record.family).title} is needed")
+    for name, value in record.changes.items():
+        own = getattr(start.model.config, name)
+        if own != value:
+            raise InputError(f"init: {init} has {name}={own}; {value} is needed")
     if changed:
         raise InputError("init: the checkpoint has its size and settings: leave out size and changes (--set)")
     if tokenizer is not None:
@@ -268,7 +272,7 @@ def _with_heads(start: Model, heads: Mapping[str, int], seed: int) -> tuple[Mode
     missing = {name: labels for name, labels in heads.items() if name not in model.heads}
     fresh = init_model(model.family, model.config, seed, heads)
     pooler = [name for name in fresh.body.state_dict() if name.startswith("pooler.")]
-    if model.body.pooler is None and pooler:
+    if pooler and model.body.pooler is None:
         model.body.pooler = fresh.body.pooler
     else:
         pooler = []

@@ -26,7 +26,7 @@ from kinfolk.data.tagging import detect_scheme, to_iob2
 from kinfolk.errors import InputError, shorten_list, type_name
 from kinfolk.sklearn.base import TextEstimator, TextLearner, loaded
 from kinfolk.tasks.tag import split_text_words, tag, tag_probabilities, tag_task
-from kinfolk.tasks.text import score_texts, text_task
+from kinfolk.tasks.text import classify, score_texts, text_task
 from kinfolk.text.tokenizer import Text
 from kinfolk.text.windows import check_text
 from kinfolk.training.metrics import probabilities, softmax, tagging
@@ -313,8 +313,7 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The numbers, (texts,)."""
         check_is_fitted(self)
-        chunks = [scores[:, 0] for scores in score_texts(self.encoder_, texts_of(X))]
-        return np.concatenate([np.zeros(0), *chunks])
+        return np.array([prediction.value for prediction in classify(self.encoder_, texts_of(X))], dtype=float)
 
 
 @dataclass(eq=False, repr=False)
