@@ -328,7 +328,7 @@ def draw_alignments(aligned: Mapping[str, Any], places: Places) -> dict[str, Any
 def _drawn(translator: Translator, language: str, sentences: Sequence[str], places: Places) -> dict[str, Any]:
     shown, layers = [], 1
     for number, sentence in enumerate(sentences, 1):
-        found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
+        found = translator.align(sentence, str(translator.translate(sentence, max_tokens=LONGEST_DRAWN)))
         picture, layers = f"translation-{language.lower()}-{number}.png", len(found.weights)
         alignment_picture(found, places.results / picture, alignment_layer(layers) + 1)
         matrix = found.matrix(alignment_layer(layers) + 1)

@@ -30,8 +30,8 @@ def info(
     Example:
       kinfolk info bert-base-uncased
     """
-    from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name
-    from kinfolk.checkpoints.find import DEMO, find_model, is_g2p
+    from kinfolk.api.info import as_json, describe_folder, describe_name
+    from kinfolk.checkpoints.find import DEMO, find_model
     from kinfolk.models.family import all_families
 
     if name is None:
@@ -42,12 +42,8 @@ def info(
             print_table(("family", "paper", "idea"), tree(families))
             log_line("kinfolk info bert: the models of a family")
         return
-    if is_g2p(name):
-        info: Family | ModelInfo = describe_g2p()
-    elif name == DEMO or is_folder(name):
-        info = describe_folder(find_model(name), allow_pickle)
-    else:
-        info = describe_name(name)
+    found = name == DEMO or is_folder(name)
+    info = describe_folder(find_model(name), allow_pickle) if found else describe_name(name)
     print_json(as_json(info)) if json else show(info)
 
 

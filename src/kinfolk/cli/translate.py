@@ -26,7 +26,7 @@ DECODING = {
     "early_stopping": option(str, EARLY_STOPPING),
     "n_best": option(int, "Number of translations of each text.  [default: 1]", min=1),
     **options.SAMPLING,
-    "max_length": option(int, "Maximum number of new tokens.", "--max-tokens", min=1),
+    "max_tokens": option(int, "Maximum number of new tokens.", min=1),
     "copy_unknown": option(bool, "Copy source words that the vocabulary cannot spell.", "--copy-unknown"),
 }
 
