@@ -96,8 +96,9 @@ def align(
     Example:
       kinfolk align --model english-french "the black cat" "le chat noir" --output cat.png
     """
-    from kinfolk.api.align import alignment_layer, alignment_picture
+    from kinfolk.api.align import alignment_layer
     from kinfolk.api.loaded import load_translator
+    from kinfolk.training.pictures import alignment_picture
 
     alignment = load_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = alignment.matrix(layer, head)
