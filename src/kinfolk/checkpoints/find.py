@@ -28,11 +28,13 @@ PICKLES = ("pytorch_model*.bin",)
 NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 
 
-def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
-    """The folder that holds the model."""
+def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
+    """The folder that holds the model: what exists as a folder is a path, `"demo"` too; other names go to the hub."""
     if not isinstance(name_or_path, str | Path):
         raise InputError(f"expected a folder or a hub name, found {type_name(name_or_path)}")
     name = str(name_or_path)
+    if name == DEMO and not is_folder(DEMO):
+        return demo_model()
     if not name:
         raise FolderError('"" names no folder; for the one you are in, write "."')
     try:
@@ -65,10 +67,11 @@ def _fetch(name: str, patterns: Sequence[str]) -> Path:
         return Path(snapshot_download(name, **wanted, local_files_only=offline, tqdm_class=None))
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
         reason = "offline mode is on (HF_HUB_OFFLINE)" if offline else "the hub cannot be reached"
-        raise HubError(f'"{name}" is no folder here, and as a hub name: {reason}, no copy is in the cache') from None
+        fault = f"is no folder here, and as a hub name: {reason}, no copy is in the cache"
     except Exception as error:  # whatever a library makes of a foreign server's answer
         reason = (str(error).splitlines() or [""])[0][:200]
-        raise HubError(f'"{name}" cannot be fetched from the hub: {type(error).__name__} {reason}') from None
+        fault = f"cannot be fetched from the hub: {type(error).__name__} {reason}"
+    raise HubError(f'"{name}" {fault}{did_you_mean(name, [DEMO])}')
 
 
 def packaged_file(what: str, name: str, version: str, file: str, digest: str) -> Path:
@@ -84,16 +87,6 @@ def packaged_file(what: str, name: str, version: str, file: str, digest: str) ->
         fault = "the package lists no such file" if listed is None else f"not the weights of {version}"
         raise FolderError(f"{path}: {fault}; run: {advice} --force-reinstall")
     return path
-
-
-def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
-    """What exists as a folder is a path, `"demo"` too; other names go to the hub."""
-    if str(name_or_path) == DEMO and not is_folder(DEMO):
-        return demo_model()
-    try:
-        return locate(name_or_path, allow_pickle)
-    except HubError as error:
-        raise HubError(f"{error}{did_you_mean(str(name_or_path), [DEMO])}") from None
 
 
 @functools.cache

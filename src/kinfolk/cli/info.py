@@ -80,29 +80,24 @@ def show(info: Family | ModelInfo) -> None:
 
 def model_lines(info: ModelInfo) -> dict[str, str]:
     """What is known of a model, under the names that a reader knows."""
-    lines = {"model": info.name} if info.name is not None else {"folder": str(info.folder)}
-    lines["family"] = info.family
-    sizes = {name: value for name, value in (info.sizes or {}).items() if value is not None}
-    for name, value in (sizes or info.settings or {}).items():
-        shown = f"{value:,}" if type(value) is int else str(value)
-        if sizes:
+    lines = {"model": info.name, "folder": info.folder, "family": info.family}
+    for name, value in (info.sizes or info.settings or {}).items():
+        shown = f"{value:,}" if type(value) is int else None if value is None else str(value)
+        if info.sizes and shown:
             name, shown = name.replace("heads", "heads per layer"), shown + " tokens" * (name == "context")
         lines[name.replace("_", " ")] = shown
-    published = f" (published: {info.published})" if info.published else ""
-    lines["parameters"] = f"{info.parameters:,}{published}"
-    if info.folder is None:
-        return lines
-    if info.heads is not None:
-        heads = ", ".join(info.heads)
-        lines["heads"] = f"{heads} ({info.head_parameters:,} more parameters)" if heads else "none"
+    heads, recipe = ", ".join(info.heads or ()), info.recipe
     counts = [f"{count:,}" for count in (info.tokens, info.source_tokens, info.target_tokens) if count is not None]
-    lines["tokenizer"] = f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens"
-    if info.heads is not None:
-        lines["pooling"] = "none"
-    if info.recipe is not None:
-        limit = f", at most {info.recipe.max_length:,} tokens" if info.recipe.max_length else ""
-        lines["pooling"] = info.recipe.pool + ", unit length" * info.recipe.normalize + limit
-    return lines | {"manifest": str(info.manifest)}
+    limit = f", at most {recipe.max_length:,} tokens" if recipe and recipe.max_length else ""
+    none = None if info.heads is None else "none"  # what such a model does not have, or this one lacks
+    lines |= {
+        "parameters": f"{info.parameters:,}" + (f" (published: {info.published})" if info.published else ""),
+        "heads": f"{heads} ({info.head_parameters:,} more parameters)" if heads else none,
+        "tokenizer": f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens" if info.tokenizer else None,
+        "pooling": recipe.pool + ", unit length" * recipe.normalize + limit if recipe else none,
+        "manifest": info.manifest,
+    }
+    return {name: shown for name, shown in lines.items() if shown is not None}
 
 
 def tokenize(
