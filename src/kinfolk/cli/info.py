@@ -80,23 +80,23 @@ def show(info: Family | ModelInfo) -> None:
 
 def model_lines(info: ModelInfo) -> dict[str, str]:
     """What is known of a model, under the names that a reader knows."""
-    lines = {"model": info.name, "folder": info.folder, "family": info.family}
-    for name, value in (info.sizes or info.settings or {}).items():
-        shown = f"{value:,}" if type(value) is int else None if value is None else str(value)
-        if info.sizes and shown:
+    lines: dict[str, str | None] = {"model": info.name, "folder": info.folder, "family": info.family}
+    sizes = {name: value for name, value in (info.sizes or info.settings or {}).items() if value is not None}
+    for name, value in sizes.items():
+        shown = f"{value:,}" if type(value) is int else str(value)
+        if info.sizes:
             name, shown = name.replace("heads", "heads per layer"), shown + " tokens" * (name == "context")
         lines[name.replace("_", " ")] = shown
-    heads, recipe = ", ".join(info.heads or ()), info.recipe
+    lines["parameters"] = f"{info.parameters:,}" + (f" (published: {info.published})" if info.published else "")
     counts = [f"{count:,}" for count in (info.tokens, info.source_tokens, info.target_tokens) if count is not None]
-    limit = f", at most {recipe.max_length:,} tokens" if recipe and recipe.max_length else ""
-    none = None if info.heads is None else "none"  # what such a model does not have, or this one lacks
-    lines |= {
-        "parameters": f"{info.parameters:,}" + (f" (published: {info.published})" if info.published else ""),
-        "heads": f"{heads} ({info.head_parameters:,} more parameters)" if heads else none,
-        "tokenizer": f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens" if info.tokenizer else None,
-        "pooling": recipe.pool + ", unit length" * recipe.normalize + limit if recipe else none,
-        "manifest": info.manifest,
-    }
+    tokenizer = f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens" if counts else None
+    if info.heads is not None:  # an encoder in a folder
+        heads, recipe = ", ".join(info.heads), info.recipe
+        limit = f", at most {recipe.max_length:,} tokens" if recipe and recipe.max_length else ""
+        lines["heads"] = f"{heads} ({info.head_parameters:,} more parameters)" if heads else "none"
+        lines["tokenizer"] = tokenizer
+        lines["pooling"] = recipe.pool + ", unit length" * recipe.normalize + limit if recipe else "none"
+    lines |= {"tokenizer": tokenizer, "manifest": info.manifest}
     return {name: shown for name, shown in lines.items() if shown is not None}
 
 
