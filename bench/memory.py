@@ -38,7 +38,7 @@ print(resident())
 LEAK = (
     RESIDENT
     + """
-import tempfile
+import sys, tempfile
 from dataclasses import replace
 import kinfolk
 from kinfolk.demo import passages
@@ -46,7 +46,9 @@ from kinfolk.models.family import with_new_head
 
 verb = "{verb}"
 if verb == "translate":
-    model = kinfolk.load("g2p-en", device="cpu")
+    sys.path.append("recipes")
+    import g2p
+    model = g2p.translator()
 elif verb == "generate":
     with tempfile.TemporaryDirectory() as place:
         kinfolk.pretrain("lstm", passages(), place + "/run", vocabulary_size=500, steps=1, device="cpu")

@@ -86,7 +86,7 @@ def our_model(task: str, score: str) -> Any:
 def run_kinfolk(score: str = "bilinear") -> Run:
     from kinfolk.machine import tune
     from kinfolk.objectives.language_model import CarriedNextToken, StreamSample
-    from kinfolk.objectives.translation import Translation, pair_sample
+    from kinfolk.objectives.translation import Translate, pair_sample
     from kinfolk.training.distributed import world
     from kinfolk.training.settings import TrainSettings
     from kinfolk.training.step import TrainStep
@@ -97,7 +97,7 @@ def run_kinfolk(score: str = "bilinear") -> Run:
     def run(task: str) -> np.ndarray:
         model = our_model(task, score)
         is_lm = task == TASKS[2]
-        objective = CarriedNextToken() if is_lm else Translation(model.config.start_id, smoothing=0.0)
+        objective = CarriedNextToken() if is_lm else Translate(model.config.start_id, smoothing=0.0)
         step = TrainStep(model, objective, settings, world())
         step.unfreeze(0)
         losses = []

@@ -101,7 +101,7 @@ def run_kinfolk(tuned: bool = True) -> Run:
     from kinfolk.checkpoints.folder import read_checkpoint
     from kinfolk.models.family import Model
     from kinfolk.models.transformer import FAMILY, TransformerConfig
-    from kinfolk.objectives.translation import Translation, pair_sample
+    from kinfolk.objectives.translation import Translate, pair_sample
     from kinfolk.training.distributed import world
     from kinfolk.training.settings import TrainSettings
     from kinfolk.training.step import TrainStep
@@ -114,7 +114,7 @@ def run_kinfolk(tuned: bool = True) -> Run:
     def begin(dropout: float) -> Learn:
         model = Model(FAMILY, dataclasses.replace(config, dropout=dropout))
         model.load_state_dict(start)
-        learner = TrainStep(model, Translation(config.start_id, smoothing=0.0), settings, world())
+        learner = TrainStep(model, Translate(config.start_id, smoothing=0.0), settings, world())
         learner.unfreeze(0)
 
         def learn(batch: list[Pair]) -> float:

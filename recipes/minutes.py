@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import g2p
 import structured_pairs
 import verbs
 from common import REPOSITORY, Places, data_file, found_here, table, write_result
@@ -49,7 +50,7 @@ def all_pairs(task: str, places: Places) -> list[Pair]:
         for word in re.findall(r"[a-z]+", data_file("wikipedia/plain.txt").read_text(encoding="utf-8").lower()):
             counts[word] = counts.get(word, 0) + 1
         words = sorted((word for word in counts if len(word) > 2), key=lambda word: (-counts[word], word))[:WORDS]
-        sounds = kinfolk.load_translator("g2p-en", "cpu").translate(words)
+        sounds = g2p.translator().translate(words)
         lines = "".join(f"{word}\t{sound}\n" for word, sound in zip(words, sounds, strict=True))
         kept.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(kept, lines.encode())

@@ -12,7 +12,7 @@ from common import data_file, start, table, write_result
 from scipy.stats import spearmanr
 
 import kinfolk
-from kinfolk.checkpoints.find import demo_model, locate
+from kinfolk.checkpoints.find import find_model
 from kinfolk.files import read_text
 
 TEST = "glue/STS-B/sts-test.csv"
@@ -43,7 +43,7 @@ def figures(folder: Path, path: Path) -> tuple[float, float, int]:
 
 def recipe(name: str) -> None:
     path = data_file(TEST)
-    folder = demo_model() if name == "demo" else locate(name)
+    folder = find_model(name)
     ours, theirs, pairs = figures(folder, path)
     shown = "all-MiniLM-L6-v2" if name == "demo" else folder.resolve().name
     parts = [

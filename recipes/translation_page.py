@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from common import Places, table, write_result
-from matplotlib.figure import Figure
 from translation_clock import THREADS
 
-from kinfolk.api.align import alignment_layer, alignment_picture
+from kinfolk.api.align import alignment_layer
 from kinfolk.api.loaded import load_translator
 from kinfolk.api.report import escaped
 from kinfolk.files import sha256
-from kinfolk.training.pictures import COLOURS, DOTS_PER_INCH, write_figure
+from kinfolk.training.pictures import COLOURS, alignment_picture, new_figure, write_figure
 
 if TYPE_CHECKING:
     from translation import Entry
@@ -186,7 +185,7 @@ def lengths(runs: Runs, entries: Entries, places: Places) -> list[str]:
 
 def draw_lengths(runs: Runs, entries: Entries, path: Path) -> None:
     """A line for each run."""
-    figure = Figure(figsize=(9.0, 5.5), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = new_figure(9.0, 5.5)
     axes = figure.subplots()
     shown = {group: kept["sentences"] for group, kept in next(iter(runs.values()))["groups"].items()}
     for (name, found), colour, marker in zip(runs.items(), COLOURS, MARKERS, strict=False):
@@ -328,7 +327,7 @@ def draw_alignments(aligned: Mapping[str, Any], places: Places) -> dict[str, Any
 def _drawn(translator: Translator, language: str, sentences: Sequence[str], places: Places) -> dict[str, Any]:
     shown, layers = [], 1
     for number, sentence in enumerate(sentences, 1):
-        found = translator.align(sentence, str(translator.translate(sentence, max_length=LONGEST_DRAWN)))
+        found = translator.align(sentence, str(translator.translate(sentence, max_tokens=LONGEST_DRAWN)))
         picture, layers = f"translation-{language.lower()}-{number}.png", len(found.weights)
         alignment_picture(found, places.results / picture, alignment_layer(layers) + 1)
         matrix = found.matrix(alignment_layer(layers) + 1)

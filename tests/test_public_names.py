@@ -64,12 +64,12 @@ def test_the_verbs_and_their_arguments_are_these() -> None:
             "length_penalty",
             "n_best",
             *drawn,
-            "max_length",
+            "max_tokens",
             "copy_unknown",
             "penalty",
             "early_stopping",
         ],
-        "translate_settings": ["options"],
+        "translate_settings": ["n_best", "options"],
         "translate_stream": ["texts", "settings"],
     }
     assert list(inspect.signature(kinfolk.load).parameters) == ["name_or_path", "device", "allow_pickle"]

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.api.align import Alignment, align, alignment_picture, word_groups
+from kinfolk.api.align import Alignment, align, word_groups
 from kinfolk.api.loaded import Translator, load_translator
 from kinfolk.errors import InputError
 from kinfolk.text.train import train_pair_tokenizer
+from kinfolk.training.pictures import alignment_picture
 from small_pairs import pairs
 from support.tiny import our_transformer
 

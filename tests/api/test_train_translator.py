@@ -59,7 +59,7 @@ def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path)
     assert str(told[0]).startswith("pairs       60 to train on, 40 for dev")
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert f"{sum(weight.numel() for weight in model.model.parameters()):,} parameters" in str(told[0])
-    assert len(model.translate(["salt moon", "star"], max_length=3)) == 2  # type: ignore[arg-type]
+    assert len(model.translate(["salt moon", "star"], max_tokens=3)) == 2  # type: ignore[arg-type]
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

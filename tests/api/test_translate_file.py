@@ -66,7 +66,7 @@ def test_drawn_texts_are_the_same_in_lines_and_tables(
 ) -> None:
     monkeypatch.setattr("kinfolk.api.translate.CHUNK_TEXTS", 5)
     monkeypatch.setattr(job, "CHUNK_TEXTS", 5)
-    settings = model.translate_settings(seed=1, temperature=3.0, max_length=6)
+    settings = model.translate_settings(seed=1, temperature=3.0, max_tokens=6)
     translate_file(model, lines, tmp_path / "out.txt", settings)
     translate_file(model, lines, tmp_path / "out.jsonl", settings)
     rows = [json.loads(line)["translation"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]

@@ -76,10 +76,10 @@ def test_texts_are_ranked_by_the_penalty_and_the_rule_that_are_asked_for(model: 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_neighbours_do_not_matter(untrained: Translator) -> None:
-    together = untrained.translate(SOURCES, n_best=3, max_length=9)
+    together = untrained.translate(SOURCES, n_best=3, max_tokens=9)
     order = random.Random(0).sample(range(len(SOURCES)), len(SOURCES))
-    mixed = untrained.translate([SOURCES[place] for place in order], n_best=3, max_length=9)
-    alone = untrained.translate(SOURCES[4], n_best=3, max_length=9)
+    mixed = untrained.translate([SOURCES[place] for place in order], n_best=3, max_tokens=9)
+    alone = untrained.translate(SOURCES[4], n_best=3, max_tokens=9)
     for place, options in zip(order, mixed, strict=True):
         assert [option.text for option in options] == [option.text for option in together[place]]  # type: ignore
     assert [option.text for option in alone] == [option.text for option in together[4]]  # type: ignore
@@ -91,17 +91,17 @@ def test_the_best_texts_are_those_of_beam_search(untrained: Translator) -> None:
     source = tokenizer.encode_source(SOURCES[3])
     rules = DecodingConstraints(config.end_id, tuple(sorted({config.pad_id, config.start_id})))
     (expected,) = beam(untrained.model, Request(pack([source]), config.start_id, [8], rules), Beam(4, 4))
-    found: Any = untrained.translate(SOURCES[3], n_best=4, max_length=8)
+    found: Any = untrained.translate(SOURCES[3], n_best=4, max_tokens=8)
     assert [(option.text, option.score) for option in found] == [
         (tokenizer.decode(option.ids), option.score) for option in expected
     ]
-    greedy = untrained.translate(SOURCES[3], beam=1, max_length=8)
-    assert greedy == untrained.translate([SOURCES[3]], beam=1, max_length=8)[0]
+    greedy = untrained.translate(SOURCES[3], beam=1, max_tokens=8)
+    assert greedy == untrained.translate([SOURCES[3]], beam=1, max_tokens=8)[0]
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_a_drawn_text_is_the_same_for_the_same_seed_and_number(untrained: Translator, monkeypatch: Any) -> None:
-    options: dict[str, Any] = {"seed": 3, "temperature": 2.0, "top_k": 20, "max_length": 12}
+    options: dict[str, Any] = {"seed": 3, "temperature": 2.0, "top_k": 20, "max_tokens": 12}
     found = untrained.translate(SOURCES, **options)
     monkeypatch.setattr(translate, "CHUNK_TEXTS", 6)
     assert untrained.translate(SOURCES, **options) == found
@@ -115,7 +115,7 @@ def test_long_and_endless_texts_are_told_and_not_refused(model: Translator, monk
         found = model.translate(["salt " * 30, "moon", "star " * 8])
     assert (len(found), found[1]) == (3, "lun")
     with pytest.warns(translate.TranslationWarning, match="1 translations did not end"):
-        cut = str(model.translate("salt moon star", max_length=2))
+        cut = str(model.translate("salt moon star", max_tokens=2))
     assert cut != "ast lun sel"
     assert "ast lun sel".startswith(cut)
 
@@ -126,7 +126,7 @@ def test_what_is_cut_is_told_whatever_length_the_model_knows(
     monkeypatch.setattr(translate, "MAX_SOURCE_TOKENS", 20)
     knows_all = dataclasses.replace(model, hf_config={"trained_length": [500, 500]})
     with pytest.warns(translate.TranslationWarning) as told:
-        knows_all.translate("salt " * 30, max_length=60)
+        knows_all.translate("salt " * 30, max_tokens=60)
     assert [str(warning.message).partition(" ")[0] for warning in told] == ["11"]
     with pytest.warns(translate.TranslationWarning) as told:
         model.translate("salt " * 30)
@@ -136,7 +136,7 @@ def test_what_is_cut_is_told_whatever_length_the_model_knows(
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_copying_needs_attention_and_changes_nothing_else(model: Translator, untrained: Translator) -> None:
     assert model.translate(SOURCES, copy_unknown=True) == model.translate(SOURCES)
-    drawn: dict[str, Any] = {"seed": 1, "temperature": 9.0, "max_length": 9}
+    drawn: dict[str, Any] = {"seed": 1, "temperature": 9.0, "max_tokens": 9}
     found, plain = untrained.translate(SOURCES, copy_unknown=True, **drawn), untrained.translate(SOURCES, **drawn)
     words = set(" ".join(SOURCES).split())
     assert found != plain
@@ -188,7 +188,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         ({"beam": 0}, "beam=0 is not a whole number of 1 or more"),
         ({"beam": 1_001}, "beam=1001 must be from 1 to 1,000"),
         ({"n_best": 10**11}, "n_best=100000000000"),
-        ({"max_length": 0}, "max_length=0"),
+        ({"max_tokens": 0}, "max_tokens=0"),
         ({"temperature": -1.0}, "temperature=-1"),
         ({"length_penalty": 11}, "from -10 to 10"),
         ({"length_penalty": 1.0, "beam": 1}, "length_penalty is"),
@@ -213,13 +213,13 @@ def test_unknown_tokens_are_counted_and_told(untrained: Translator) -> None:
     unread = words.encode_source("salt ÿÿ ÿ").count(words.source_unknown_id)
     assert unread >= 2
     with pytest.warns(translate.TranslationWarning, match=f"{unread} source tokens"):
-        untrained.translate(["salt ÿÿ ÿ", "salt"], max_length=6)
+        untrained.translate(["salt ÿÿ ÿ", "salt"], max_tokens=6)
     stuck = copy.deepcopy(untrained)
     bias = torch.zeros(30)
     bias[words.unknown_id] = 50.0
     stuck.model.heads["next_token"].bias = torch.nn.Parameter(bias)
     with pytest.warns(translate.TranslationWarning, match="6 unknown tokens"):
-        assert stuck.translate("salt", max_length=6) == ""
+        assert stuck.translate("salt", max_tokens=6) == ""
 
 
 def test_a_model_without_attention_says_so(tmp_path: Path) -> None:

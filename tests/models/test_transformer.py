@@ -17,7 +17,7 @@ from kinfolk.models.family import preset as preset_of
 from kinfolk.models.transformer import TransformerConfig
 from kinfolk.nn.embeddings import sinusoids
 from kinfolk.nn.packed import Tokens, pack
-from kinfolk.objectives.translation import Translation, pair_sample
+from kinfolk.objectives.translation import Translate, pair_sample
 from kinfolk.training.distributed import world
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.step import TrainStep
@@ -145,7 +145,7 @@ def test_a_small_model_learns_pairs_by_heart_and_writes_them() -> None:
     model = init_model(family_of("kinfolk-transformer"), TransformerConfig.make(vocabulary_size=12, **sizes))
     items = [pair_sample(source, target, 0) for source, target in PAIRS]
     settings = TrainSettings().but(learning_rate=5e-3, weight_decay=0.0, betas=(0.9, 0.98))
-    learner = TrainStep(model, Translation(start_id=1), settings, world())
+    learner = TrainStep(model, Translate(start_id=1), settings, world())
     losses = [learner.step([items], factor=1.0).total for _ in range(40)]
     assert losses[-1] < losses[0] / 2
     state, ids, written = model.eval().start(pack([source for source, _ in PAIRS]), 1), torch.tensor([1, 1, 1]), []

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Tokens, pack
-from kinfolk.objectives.translation import MODES, SamplingSchedule, ScheduledTranslation, Translation, pair_sample
+from kinfolk.objectives.translation import MODES, SamplingSchedule, ScheduledTranslation, Translate, pair_sample
 from support.tiny import RECURRENTS as VARIANTS
 from support.tiny import SOURCES, TARGETS, close, our_seq2seq, our_transformer, rows
 
@@ -70,7 +70,7 @@ def test_a_loop_of_steps_that_reads_the_truth_is_teacher_forcing(variant: str, m
     model, objective = learning(**VARIANTS[variant]), sampled(mode="step-wise")
     monkeypatch.setattr(torch, "rand", lambda shape, device: torch.ones(shape, device=device))  # every coin says no
     found = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
-    plain = Translation(1, smoothing=0.0)
+    plain = Translate(1, smoothing=0.0)
     close(found, plain.losses(model, plain.prepare(ITEMS, CPU))["translate"])
 
 
@@ -120,7 +120,7 @@ def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_model_that_is_judged_reads_the_truth(mode: str) -> None:
-    model, plain = learning().eval(), Translation(1, smoothing=0.0)
+    model, plain = learning().eval(), Translate(1, smoothing=0.0)
     prepared = plain.prepare(ITEMS, CPU)
     assert sampled(mode=mode).losses(model, prepared)["translate"].equal(plain.losses(model, prepared)["translate"])
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from kinfolk.nn.packed import pack
-from kinfolk.objectives.translation import Translation, pair_sample
+from kinfolk.objectives.translation import Translate, pair_sample
 from support.tiny import SOURCES, TARGETS, both_marians, close, our_transformer, rows, stepped
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ ITEMS = [
 
 def test_targets_are_read_shifted_behind_the_start_token() -> None:
     items = [pair_sample([5, 6], [7, 8, 2], 4), pair_sample([9], [2], 1)]
-    prepared = Translation(start_id=1).prepare(items, CPU)
+    prepared = Translate(start_id=1).prepare(items, CPU)
     assert [len(item) for item in items] == [5, 2]
     assert prepared.tokens.ids.tolist() == [5, 6, 9]
     assert prepared.tokens.layout.lengths == (2, 1)
@@ -31,7 +31,7 @@ def test_targets_are_read_shifted_behind_the_start_token() -> None:
 
 
 def test_the_loss_is_torch_s_over_all_scores() -> None:
-    model, objective = our_transformer(), Translation(start_id=1, smoothing=0.1)
+    model, objective = our_transformer(), Translate(start_id=1, smoothing=0.1)
     prepared = objective.prepare(ITEMS, CPU)
     scores = objective.scores(model, prepared)
     expected = F.cross_entropy(scores, prepared.targets, reduction="sum", label_smoothing=0.1)
@@ -39,14 +39,14 @@ def test_the_loss_is_torch_s_over_all_scores() -> None:
 
 
 def test_losses_add_whatever_the_batches() -> None:
-    model, objective = our_transformer(), Translation(start_id=1)
+    model, objective = our_transformer(), Translate(start_id=1)
     together = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
     alone = [objective.losses(model, objective.prepare([item], CPU))["translate"] for item in ITEMS]
     close(together, torch.stack(alone).sum())
 
 
 def test_teacher_forcing_equals_a_loop_of_steps() -> None:
-    model, objective = our_transformer(), Translation(start_id=1, smoothing=0.0)
+    model, objective = our_transformer(), Translate(start_id=1, smoothing=0.0)
     for item in ITEMS:
         scores = stepped(model, pack([item.ids]), torch.tensor([[1, *item.target[:-1]]]))[0]
         expected = F.cross_entropy(scores, torch.tensor(item.target), reduction="sum")
@@ -55,7 +55,7 @@ def test_teacher_forcing_equals_a_loop_of_steps() -> None:
 
 def test_the_mean_equals_marian_s_loss(tmp_path: Path) -> None:
     theirs, ours = both_marians(tmp_path)
-    objective = Translation(ours.config.start_id, smoothing=0.0)
+    objective = Translate(ours.config.start_id, smoothing=0.0)
     prepared = objective.prepare(ITEMS, CPU)
     sources = prepared.tokens.layout
     with torch.no_grad():
@@ -68,7 +68,7 @@ def test_the_mean_equals_marian_s_loss(tmp_path: Path) -> None:
 
 
 def test_gradients_reach_every_weight_and_equal_those_of_the_plain_loss() -> None:
-    model, objective = our_transformer(output_bias=True), Translation(start_id=1)
+    model, objective = our_transformer(output_bias=True), Translate(start_id=1)
     prepared = objective.prepare(ITEMS, CPU)
     objective.losses(model, prepared)["translate"].backward()
     found = {name: weight.grad for name, weight in model.named_parameters()}

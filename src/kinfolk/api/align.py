@@ -15,7 +15,6 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,6 @@ from kinfolk.nn.trace import PairTrace
 from kinfolk.text.encoding import UNSPACED, Offset
 
 END, BLANK, UNKNOWN = "<end>", "▁", "\ufffd"
-ACROSS = 3  # panels of a picture side by side
-MAX_WORDS = 80  # of a side; more could not be read
-CELL, LETTER = 0.32, 0.085  # inches
 MARK = "\ufffc"  # stands for an unknown token while a text is put together
 UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 
@@ -208,57 +204,3 @@ def copy_words(tokenizer: Any, text: str, target: list[int], weights: np.ndarray
     letters = groupby(tokenizer.decode(target, MARK), lambda letter: letter == MARK or _in_word(letter))
     runs = ("".join(run) for _, run in letters)
     return "".join(source_word(run) if MARK in run else run for run in runs)
-
-
-def alignment_picture(
-    alignment: Alignment, path: str | Path, layer: int | None = None, head: int | None = None
-) -> Path:
-    """Draw an alignment to a .png file: a row for each target word, the darker the more attention.
-
-    Models with several layers get a panel for each (the mean over their heads), or one for a chosen layer or head, both
-    counted from 1.
-    """
-    from kinfolk.training.pictures import DOTS_PER_INCH, drawn_labels, write_figure  # an extra, as matplotlib is
-
-    from matplotlib.figure import Figure  # isort: skip
-
-    path = Path(path)
-    if path.suffix.lower() != ".png":
-        raise InputError(f"{path}: pictures are written to a file that ends in .png")
-    for side, words in (("source", alignment.source), ("target", alignment.target)):
-        if len(words) > MAX_WORDS:
-            raise InputError(f"the {side} has {len(words)} words; a picture of more than {MAX_WORDS} cannot be read")
-    layers = len(alignment.weights)
-    if layer is None and head is None and layers > 1:
-        panels = {f"layer {index}": alignment.matrix(index) for index in range(1, layers + 1)}
-    else:
-        parts = [f"layer {layer}"] * (layers > 1) + [f"head {head}"] * (head is not None)
-        panels = {", ".join(parts): alignment.matrix(layer, head)}
-    across = min(len(panels), ACROSS)
-    down = -(-len(panels) // across)
-    source, target = drawn_labels(alignment.source, "word"), drawn_labels(alignment.target, "word")
-    # Inches: room for the cells and for the words beside them.
-    width = CELL * len(source) + LETTER * max(map(len, target)) + 0.8
-    height = CELL * len(target) + 0.7 * LETTER * max(map(len, source)) + 0.8
-    size = across * max(width, 3.0) + 0.8, down * max(height, 2.6)
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-    grid = figure.subplots(down, across, squeeze=False).flatten()
-    shades: Any = None
-    for axes, (title, weights) in zip(grid, panels.items(), strict=False):
-        shades = axes.imshow(weights, cmap="Greys", vmin=0, vmax=1)
-        axes.set_title(title, fontsize=12)
-        # A dollar sign in a word is no formula.
-        turned = {"rotation": 45, "ha": "left", "rotation_mode": "anchor"}
-        axes.set_xticks(range(len(source)), source, fontsize=10, parse_math=False, **turned)
-        axes.set_yticks(range(len(target)), target, fontsize=10, parse_math=False)
-        axes.xaxis.tick_top()
-        # Faint lines between the cells, so that a row can be followed.
-        axes.set_xticks(np.arange(len(source) - 1) + 0.5, minor=True)
-        axes.set_yticks(np.arange(len(target) - 1) + 0.5, minor=True)
-        axes.grid(which="minor", color="#dddddd", linewidth=0.6)
-        axes.tick_params(which="both", length=0)
-    for axes in grid[len(panels) :]:
-        axes.set_axis_off()
-    figure.colorbar(shades, ax=list(grid), label="attention weight", shrink=0.8, aspect=30)
-    write_figure(figure, path)
-    return path

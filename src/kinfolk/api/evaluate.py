@@ -15,7 +15,7 @@ from kinfolk.data.batching import token_batches
 from kinfolk.data.tables import Pair
 from kinfolk.errors import InputError, shorten_list, warn
 from kinfolk.objectives.objective import Sample
-from kinfolk.objectives.translation import Translation
+from kinfolk.objectives.translation import Translate
 from kinfolk.tasks.reading import Columns, read_for, saved_task
 from kinfolk.tasks.task import Mistake
 from kinfolk.training.metrics import bleu
@@ -88,7 +88,7 @@ def evaluate_bleu(translator: Any, pairs: Sequence[Pair], settings: TranslateSet
 @torch.inference_mode()
 def translation_loss(model: Any, samples: Sequence[Sample]) -> float:
     """Cross-entropy per target token, without label smoothing: its exponential is the perplexity."""
-    objective, total, count = Translation(model.config.start_id, smoothing=0.0), 0.0, 0.0
+    objective, total, count = Translate(model.config.start_id, smoothing=0.0), 0.0, 0.0
     for indices in token_batches([len(sample) for sample in samples], LOSS_TOKENS):
         batch = objective.prepare([samples[index] for index in indices], model.device)
         total += float(objective.losses(model, batch)[objective.head])

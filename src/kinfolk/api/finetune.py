@@ -12,8 +12,7 @@ from kinfolk.api.fitting import Fitted, fit_finetuning
 from kinfolk.api.frozen import SETTINGS as FROZEN
 from kinfolk.api.frozen import FrozenExperiment, FrozenHeadConfig, frozen_config
 from kinfolk.api.supervised import SupervisedExperiment
-from kinfolk.checkpoints.find import open_encoder
-from kinfolk.checkpoints.folder import TextModel, pick_device
+from kinfolk.checkpoints.folder import TextModel, open_encoder, pick_device
 from kinfolk.data.examples import AnyExample, ReadResult, check_examples, stratified_split, to_example
 from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list
 from kinfolk.tasks.reading import TASKS, Columns, guess_task, make_task, read_for

@@ -6,16 +6,17 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import TypedDict, Unpack, overload
 
 import numpy as np
 import torch
 
-from kinfolk.api.translate import MAX_BEAMS, MAX_TOKENS, check_at_most
 from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.batching import chunks
 from kinfolk.data.corpus import encode_corpus
 from kinfolk.errors import InputError, MissingHeadError, check_texts, warn
 from kinfolk.generation.config import Beam, DecodingConstraints, Penalty, Request, Sampling
+from kinfolk.generation.defaults import MAX_BEAMS, MAX_TOKENS, check_at_most
 from kinfolk.generation.sampling import chooser, sample
 from kinfolk.generation.search import beam as beam_search
 from kinfolk.generation.search import steps
@@ -85,6 +86,25 @@ def text_perplexity(language_model: TextModel, texts: str | Iterable[str]) -> fl
     return math.exp(mean_loss(model, stream))
 
 
+class GenerateOptions(TypedDict, total=False):
+    """What `generate` takes by name, besides max_tokens."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+    beam: int | None
+    slide: bool
+
+
+@overload
+def generate_texts(  # type: ignore[overload-overlap] # a string is a collection of strings too, but one prompt here
+    language_model: TextModel, prompts: str = "", max_tokens: int = 50, **options: Unpack[GenerateOptions]
+) -> str: ...
+@overload
+def generate_texts(
+    language_model: TextModel, prompts: Sequence[str], max_tokens: int = 50, **options: Unpack[GenerateOptions]
+) -> list[str]: ...
 def generate_texts(
     language_model: TextModel,
     prompts: str | Sequence[str] = "",
@@ -106,7 +126,7 @@ def generate_texts(
     texts: list[str] = []
     for some in chunks(list(check_texts([prompts] if isinstance(prompts, str) else prompts)), BATCH_PROMPTS):
         batch = [_Writing(language_model, prompt, settings) for prompt in some]
-        _write(list(enumerate(batch, len(texts))), settings)
+        _write(batch, len(texts), settings)
         texts += [writing.prompt + writing.text() for writing in batch]
     return texts[0] if isinstance(prompts, str) else texts
 
@@ -129,24 +149,29 @@ def stream_text(
 def _pieces(writing: _Writing, settings: GenerateSettings) -> Iterator[str]:
     model, shown = writing.model, 0
     yield writing.prompt
-    for window in range(settings.max_tokens):
-        request = _request([writing])
-        with torch.inference_mode():
-            written = steps(model, request, chooser(request, settings.sampling, [window * STRIDE]))
-        while True:
-            with torch.inference_mode():
-                step = next(written, None)
-            if step is None:
-                break
-            token = int(step[1][0])
+    decoded = torch.inference_mode()(steps)  # as a decorator, so that it holds only while a token is computed
+    for _, request, numbers in _windows([writing], 0):
+        for _, ids, _ in decoded(model, request, chooser(request, settings.sampling, numbers)):
+            token = int(ids[0])
             writing.add([token], token == model.config.end_id)
             text = writing.text()
             whole = len(text) if writing.done else len(text.rstrip(UNKNOWN))  # a letter may take several tokens
             if whole > shown:
                 yield text[shown:whole]
                 shown = whole
-        if writing.done:
-            return
+
+
+def _write(batch: Sequence[_Writing], first: int, settings: GenerateSettings) -> None:
+    """Write all texts of a batch to their ends; `first` is the number of the first one in the whole job."""
+    options = None if settings.beam is None else Beam(settings.beam, penalty=Penalty(0.0))
+    for writings, request, numbers in _windows(batch, first):
+        model = writings[0].model
+        if options is None:
+            hypotheses = sample(model, request, settings.sampling, numbers)
+        else:
+            hypotheses = [best[0] for best in beam_search(model, request, options)]
+        for writing, hypothesis in zip(writings, hypotheses, strict=True):
+            writing.add(hypothesis.ids, hypothesis.finished)
 
 
 class _Writing:
@@ -190,22 +215,14 @@ class _Writing:
         return whole[len(self._known) :]
 
 
-def _write(batch: Sequence[tuple[int, _Writing]], settings: GenerateSettings) -> None:
-    """Write all texts of a batch to their ends; each has a number, which says which random numbers it takes."""
+def _windows(batch: Sequence[_Writing], first: int) -> Iterator[tuple[list[_Writing], Request, list[int]]]:
+    """Until all have ended: the texts that go on, what to generate for them, and which random numbers each takes."""
     for window in count():
-        numbers, writings = zip(*batch, strict=True)
-        model, request = writings[0].model, _request(writings)
-        with torch.inference_mode():
-            if settings.beam is None:
-                hypotheses = sample(model, request, settings.sampling, [n + window * STRIDE for n in numbers])
-            else:
-                options = Beam(settings.beam, penalty=Penalty(0.0))
-                hypotheses = [best[0] for best in beam_search(model, request, options)]
-        for writing, hypothesis in zip(writings, hypotheses, strict=True):
-            writing.add(hypothesis.ids, hypothesis.finished)
-        batch = [item for item in batch if not item[1].done]
-        if not batch:
+        going = {number: writing for number, writing in enumerate(batch, first) if not writing.done}
+        if not going:
             return
+        writings = list(going.values())
+        yield writings, _request(writings), [number + window * STRIDE for number in going]
 
 
 def _request(writings: Sequence[_Writing]) -> Request:

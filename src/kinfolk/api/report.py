@@ -28,6 +28,7 @@ from kinfolk import __version__
 from kinfolk.errors import KinfolkError
 from kinfolk.files import write_bytes
 from kinfolk.tasks.task import Mistake
+from kinfolk.training.pictures import confusion_picture, loss_curve
 from kinfolk.training.runs import Entries, best_entry
 from kinfolk.training.settings import TrainSettings
 
@@ -70,15 +71,14 @@ def write_report(folder: Path, report: Report, notes: Sequence[str] = ()) -> lis
     if report.mistakes:
         rows = (json.dumps(dataclasses.asdict(mistake), ensure_ascii=False) + "\n" for mistake in report.mistakes)
         write_bytes(folder / "mistakes.jsonl", "".join(rows).encode("utf-8", "replace"))
-    pictures, missing = ["loss.png"], list[str]()
+    pictures, missing = list[str](), list[str]()
     try:
-        from kinfolk.training.pictures import confusion_picture, loss_curve
-    except KinfolkError as error:  # hours of training must not end in a fault about pictures
-        pictures, missing = [], [f"no pictures were drawn: {error}"]
-    else:
         loss_curve({f"seed {seed}": entries for seed, entries in report.logs.items()}, folder / "loss.png")
+        pictures.append("loss.png")
         if report.matrix is not None and confusion_picture(*report.matrix, folder / "confusion.png"):
             pictures.append("confusion.png")
+    except KinfolkError as error:  # hours of training must not end in a fault about pictures
+        missing.append(f"no pictures were drawn: {error}")
     sections = {
         "Metrics": report.metrics,
         "Notes": "\n".join(f"- {escaped(note, 1000)}" for note in [*notes, *missing]),

@@ -3,33 +3,27 @@
 Within a chunk neighbours in a batch have about the same length; a batch holds as many rows (sentences x beams) as its
 budget allows. Order is kept, blank texts stay empty, and no result depends on its batch. In files, lines become lines
 (a line break inside a translation a blank), and a table keeps its columns and gets `translation` and `score`.
-
-How to decode is said by the model's folder, or by its family. transformers divides a text's score by its length to the
-power of length_penalty. Our own families take Vaswani et al.'s beam of 4 with GNMT's length penalty of 0.6, and search
-until nothing better can come; their config.json may give another number of beams, and a limit. Settings of transformers
-that would change a text and are not supported are kept by name, for a warning.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 from kinfolk.api.align import copy_unknown, require_attention
 from kinfolk.api.predict_file import text_reader, write_stream, write_table
 from kinfolk.data.batching import chunks, token_batches
 from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, Row, read_texts
 from kinfolk.data.writers import OnDone
-from kinfolk.errors import ConfigError, InputError, check_choice, check_int, check_texts, shorten_list, warn
+from kinfolk.errors import InputError, check_choice, check_texts, shorten_list, warn
 from kinfolk.files import check_not_same_file
-from kinfolk.generation.config import Beam, DecodingConstraints, Hypothesis, Penalty, Request, Sampling
+from kinfolk.generation.config import Beam, Hypothesis, Penalty, Request, Sampling
+from kinfolk.generation.defaults import MAX_BEAMS, MAX_TOKENS, GenerationConfig, check_at_most
 from kinfolk.generation.sampling import sample
 from kinfolk.generation.search import beam, greedy
-from kinfolk.models.config import TranslationConfig
-from kinfolk.models.family import Family
 from kinfolk.nn.packed import pack
 from kinfolk.text.tokenizer import Text
 
@@ -38,108 +32,7 @@ CHUNK_TEXTS = 512
 BATCH_TOKENS, BATCH_ROWS = 4096, 512  # at most: tokens of the sources, times beams; sentences, times beams
 MAX_SOURCE_TOKENS = 2048  # the rest of a source is cut, and counted
 RANKING, SAMPLING = ("length_penalty", "penalty", "early_stopping"), ("temperature", "top_k", "top_p", "seed")
-OPTIONS = (*RANKING, *SAMPLING, "beam", "n_best", "max_length", "copy_unknown")
 LENGTH_FACTOR, LENGTH_MARGIN = 2, 50  # by default at most 2 n + 50 tokens for a source of n
-EARLY_STOPPING: dict[bool | str, str] = {False: "heuristic", True: "full", "never": "never"}  # theirs: ours
-MAX_BEAMS, MAX_TOKENS = 1_000, 16_384  # beyond, a search would fill the memory
-SUPPORTED = {
-    "num_beams", "max_length", "length_penalty", "early_stopping", "forced_eos_token_id", "bad_words_ids",
-    "renormalize_logits",
-}  # fmt: skip
-# Settings that make no difference to a text, or only to one that is sampled (do_sample).
-NEUTRAL = {
-    "bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "transformers_version", "use_cache",
-    "_from_model_config", "temperature", "top_k", "top_p", "typical_p", "min_p", "epsilon_cutoff", "eta_cutoff",
-    "cache_implementation", "output_attentions", "output_hidden_states", "output_scores", "output_logits",
-    "return_dict_in_generate", "num_return_sequences", "max_time", "_commit_hash",
-}  # fmt: skip
-# Settings that do make one, with the value at which they do not.
-UNSUPPORTED: dict[str, Any] = {
-    "do_sample": False, "min_length": 0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0, "diversity_penalty": 0.0,
-    "num_beam_groups": 1, "remove_invalid_values": False, "guidance_scale": 1.0, "penalty_alpha": 0.0,
-    "token_healing": False, "top_h": 1.0,
-}  # fmt: skip
-IN_CONFIG = {*UNSUPPORTED, "max_new_tokens", "min_new_tokens", "suppress_tokens", "begin_suppress_tokens",
-             "forced_bos_token_id", "force_words_ids", "sequence_bias"}  # fmt: skip
-
-
-def _whole(low: int, high: int) -> tuple[Callable[[Any], bool], str]:
-    return lambda value: type(value) is int and low <= value <= high, f"an integer from {low} to {high:,}"
-
-
-def _are_bad_words(words: Any) -> bool:
-    """Sequences of several ids are not supported."""
-    return isinstance(words, list) and all(isinstance(ids, list) and [int] == list(map(type, ids)) for ids in words)
-
-
-# Of both kinds of folders and, below, of transformers' alone.
-OWN = ("num_beams", "max_length")
-DEFAULTS: dict[str, Any] = {
-    "num_beams": 4, "early_stopping": False, "renormalize_logits": False, "length_penalty": 1.0, "bad_words_ids": [],
-}  # fmt: skip
-CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "num_beams": _whole(1, MAX_BEAMS),
-    "max_length": _whole(2, MAX_TOKENS),
-    "early_stopping": (lambda value: value == "never" or isinstance(value, bool), "true, false or never"),
-    "renormalize_logits": (lambda value: isinstance(value, bool), "true or false"),
-    "length_penalty": (lambda value: type(value) in (int, float), "a number"),
-    "bad_words_ids": (_are_bad_words, "a list of lists with one id each"),
-}
-
-
-def check_at_most(maximum: int, **options: int | None) -> None:
-    """Refuse an option that is no whole number from 1 to `maximum`."""
-    for name, value in options.items():
-        if value is not None and check_int(name, value) > maximum:
-            raise InputError(f"{name}={value} must be from 1 to {maximum:,}")
-
-
-@dataclass(frozen=True)
-class GenerationConfig:
-    """The default way to decode with a model. `max_tokens` counts the tokens of a text, its end included."""
-
-    beams: int
-    constraints: DecodingConstraints
-    penalty: Penalty = field(default_factory=Penalty)
-    early_stopping: str = "never"
-    max_tokens: int | None = None  # None: it depends on the source
-    unsupported: tuple[str, ...] = ()  # settings of the folder
-
-    @classmethod
-    def of(
-        cls, family: Family, config: TranslationConfig, hf_config: Mapping[str, Any], generation: Mapping[str, Any]
-    ) -> GenerationConfig:
-        """From the two files; the defaults are those of transformers, but for four beams and all positions."""
-        named = {name: value for name, value in {**hf_config, **generation}.items() if value is not None}
-        settings = DEFAULTS | {"max_length": min(config.positions, MAX_TOKENS)} | named
-        own = family.generation_config is None
-        for name, (fits, what) in CHECKS.items():
-            if not (own and name not in OWN) and not fits(settings[name]):
-                raise ConfigError(f"generation config: {name}={str(settings[name])[:60]} is not {what}")
-        beams, max_tokens = settings["num_beams"], settings["max_length"] - 1  # theirs counts the start token too
-        forbidden = {config.pad_id, config.start_id} - {config.end_id}
-        if own:
-            constraints = DecodingConstraints(config.end_id, tuple(sorted(forbidden)))
-            return cls(beams, constraints, max_tokens=max_tokens if "max_length" in named else None)
-        forbidden |= {word[0] for word in settings["bad_words_ids"]}
-        if not all(0 <= token < config.target_vocabulary for token in forbidden):
-            raise ConfigError("generation config: bad_words_ids has ids that are not in the vocabulary")
-        try:
-            penalty = Penalty(float(settings["length_penalty"]), "power")
-        except (InputError, OverflowError) as error:
-            raise ConfigError(f"generation config: {error}") from None
-        forced, renormalized = "forced_eos_token_id" in settings, settings["renormalize_logits"]
-        constraints = DecodingConstraints(config.end_id, tuple(sorted(forbidden)), forced, renormalized)
-        # config.json says much else; of it only what is known to concern generation counts.
-        said = {name: value for name, value in hf_config.items() if name in IN_CONFIG} | dict(generation)
-        unsupported = tuple(
-            f"{name}={str(value)[:20]}"
-            for name, value in sorted(said.items())
-            if value is not None and name not in SUPPORTED | NEUTRAL and value != UNSUPPORTED.get(name)
-        )
-        stopping = EARLY_STOPPING[settings["early_stopping"]]
-        return cls(beams, constraints, penalty, stopping, max_tokens, unsupported)
 
 
 class TranslationWarning(UserWarning):
@@ -164,11 +57,11 @@ Chunk = list[list[Translation]]  # of each text, best first
 
 @dataclass(frozen=True)
 class TranslateSettings:
-    """What `translate` will do. `max_length` is the maximum number of tokens of a translation, the end included."""
+    """What `translate` will do. `max_tokens` is the maximum number of tokens of a translation, the end included."""
 
     search: Beam
     sampling: Sampling | None = None
-    max_length: int | None = None
+    max_tokens: int | None = None
     copy_unknown: bool = False
 
 
@@ -202,13 +95,31 @@ class TranslationStats:
                 warn(TranslationWarning(message))
 
 
-def translate_settings(translator: Any, **options: Any) -> TranslateSettings:
+class TranslateOptions(TypedDict, total=False):
+    """What `translate` takes by name, besides n_best."""
+
+    beam: int | None
+    length_penalty: float | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    seed: int | None
+    max_tokens: int | None
+    copy_unknown: bool
+    penalty: str | None
+    early_stopping: str | None
+
+
+def translate_settings(translator: Any, n_best: int = 1, **options: Unpack[TranslateOptions]) -> TranslateSettings:
     """What `translate` will do with these arguments on this model."""
-    named = {check_choice("option", name, OPTIONS): value for name, value in options.items() if value is not None}
+    known = TranslateOptions.__annotations__
+    named: dict[str, Any] = {
+        check_choice("option", name, known): value for name, value in options.items() if value is not None
+    }
     sampled = {name: named[name] for name in SAMPLING if name in named}  # any of these options asks for sampling
     sampling = Sampling(**sampled) if sampled else None
-    beam, n_best, max_length = named.get("beam"), named.get("n_best", 1), named.get("max_length")
-    check_at_most(MAX_TOKENS, max_length=max_length)
+    beam, max_tokens = named.get("beam"), named.get("max_tokens")
+    check_at_most(MAX_TOKENS, max_tokens=max_tokens)
     check_at_most(MAX_BEAMS, beam=beam, n_best=n_best)
     if sampled and (beam not in (None, 1) or n_best != 1):
         raise InputError("sampling has neither a beam nor an n-best list; sample again with another seed")
@@ -222,9 +133,25 @@ def translate_settings(translator: Any, **options: Any) -> TranslateSettings:
     copies = bool(named.get("copy_unknown", False))
     if copies:
         require_attention(translator.model)
-    return TranslateSettings(search, sampling, max_length or defaults.max_tokens, copies)
+    return TranslateSettings(search, sampling, max_tokens or defaults.max_tokens, copies)
 
 
+@overload
+def translate_texts(
+    translator: Any, texts: str, *, n_best: Literal[1] = 1, **options: Unpack[TranslateOptions]
+) -> str: ...
+@overload
+def translate_texts(
+    translator: Any, texts: Iterable[str], *, n_best: Literal[1] = 1, **options: Unpack[TranslateOptions]
+) -> list[str]: ...
+@overload
+def translate_texts(
+    translator: Any, texts: str, *, n_best: int, **options: Unpack[TranslateOptions]
+) -> list[Translation]: ...
+@overload
+def translate_texts(
+    translator: Any, texts: Iterable[str], *, n_best: int, **options: Unpack[TranslateOptions]
+) -> list[list[Translation]]: ...
 def translate_texts(
     translator: Any,
     texts: str | Iterable[str],
@@ -235,25 +162,27 @@ def translate_texts(
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
-    max_length: int | None = None,
+    max_tokens: int | None = None,
     copy_unknown: bool = False,
     penalty: str | None = None,
     early_stopping: str | None = None,
 ) -> str | list[str] | list[Translation] | list[list[Translation]]:
     """The translation of a text: a string for a string, a list for a list or generator. Blank texts stay empty.
 
-    `beam` is how many texts are looked at side by side (1: the likeliest token each time), `length_penalty` (alpha)
-    how much longer ones are favoured: a text of n tokens has its log-probability divided by ((5 + n) / 6)^alpha
+    `beam` is the beam size (1: the likeliest token each time), `length_penalty` (alpha) how much longer texts are
+    favoured: a text of n tokens has its log-probability divided by ((5 + n) / 6)^alpha
     (`penalty="gnmt"`) or n^alpha ("power"). A search ends when nothing better can come (`early_stopping`
     "never"), when the best open text is no better as it stands ("heuristic"), or with as many texts as beams
     ("full"). Unsaid they are 4, 0.6, gnmt and never; for Marian folders as their generation settings say, else 4,
     1.0, power and heuristic. With `n_best` above 1 that many `Translation`s with scores are returned for each text,
-    best first. `temperature`, `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_length` is the
+    best first. `temperature`, `top_k`, `top_p` or `seed` ask for a text drawn at random. `max_tokens` is the
     greatest number of tokens.
     `copy_unknown` puts the source word that was looked at most where the vocabulary has none; it needs attention.
     """
-    options = dict(locals())
-    settings = translate_settings(translator, **{name: options[name] for name in OPTIONS})
+    settings = translate_settings(
+        translator, n_best, beam=beam, length_penalty=length_penalty, temperature=temperature, top_k=top_k, top_p=top_p,
+        seed=seed, max_tokens=max_tokens, copy_unknown=copy_unknown, penalty=penalty, early_stopping=early_stopping,
+    )  # fmt: skip
     chunks = translate_chunks(translator, [texts] if isinstance(texts, str) else texts, settings)
     translations = [candidates for chunk in chunks for candidates in chunk]
     results: list[Any] = translations if n_best > 1 else [candidates[0].text for candidates in translations]
@@ -317,7 +246,7 @@ class _Decoder:
         return translations
 
     def _limit(self, ids: list[int]) -> int:
-        return self.settings.max_length or LENGTH_FACTOR * len(ids) + LENGTH_MARGIN
+        return self.settings.max_tokens or LENGTH_FACTOR * len(ids) + LENGTH_MARGIN
 
     def hypotheses(self, sources: list[list[int]], numbers: list[int]) -> list[list[Hypothesis]]:
         """Of each source, best first; `numbers` say which random numbers it takes."""

@@ -18,7 +18,7 @@ from kinfolk.api.fitting import Fitted
 from kinfolk.api.loaded import Translator
 from kinfolk.api.report import HEADER, USE, data_rows, escaped, plain, table
 from kinfolk.api.translate import TRAINED
-from kinfolk.checkpoints.find import open_encoder
+from kinfolk.checkpoints.folder import open_encoder
 from kinfolk.data.examples import fingerprint
 from kinfolk.data.tables import Pair
 from kinfolk.errors import DataError, InputError, shorten_list
@@ -26,7 +26,7 @@ from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family, Model, count_parameters, init_model, weights_hash
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.models.seq2seq import Seq2SeqConfig, start_decoder_from
-from kinfolk.objectives.translation import PairSample, SamplingSchedule, ScheduledTranslation, Translation, pair_sample
+from kinfolk.objectives.translation import PairSample, SamplingSchedule, ScheduledTranslation, Translate, pair_sample
 from kinfolk.tasks.task import EvalResult
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer
@@ -217,9 +217,9 @@ class TranslationExperiment(Experiment):
             start_decoder_from(self.start.model, model)
         return model.to(self.device), [name for name, _ in model.named_parameters()]
 
-    def objective(self, model: Model) -> Translation:
+    def objective(self, model: Model) -> Translate:
         if self.sampling.maximum == 0:
-            return Translation(self.config.start_id, self.smoothing)
+            return Translate(self.config.start_id, self.smoothing)
         return ScheduledTranslation(self.config.start_id, self.smoothing, sampling=self.sampling)
 
     def text_model(self, model: Model, task: Any = None) -> Translator:

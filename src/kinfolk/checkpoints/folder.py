@@ -22,6 +22,7 @@ from typing import Any, Self
 
 import torch
 
+from kinfolk.checkpoints.find import find_model
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.weights import TensorSource, divide, fill, modern_names, open_tensors, sources, write_sharded
 from kinfolk.errors import ConfigError, InputError, TokenizerError, WeightsError, check_choice
@@ -170,14 +171,28 @@ class TextModel:
         return path
 
 
-def read_text_model(folder: Path, device: str = "auto", allow_pickle: bool = False, name: str = "") -> TextModel:
-    """The model and the tokenizer of a folder; what differs from its manifest is refused."""
+def open_model(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> TextModel:
+    """The model and the tokenizer of a folder, or by a hub name; what differs from its manifest is refused."""
+    pick_device(device)
+    folder = find_model(name_or_path, allow_pickle)
     check_manifest(folder)
+    return replace(read_text_model(folder, allow_pickle).to(device), name=str(name_or_path))
+
+
+def open_encoder(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> TextModel:
+    """An encoder or a language model with its tokenizer, for verbs that are functions."""
+    text_model = open_model(name_or_path, device, allow_pickle)
+    if text_model.model.family.is_conditional:
+        raise InputError(f"{text_model.name}: this is a translator; an encoder is needed here")
+    return text_model
+
+
+def read_text_model(folder: Path, allow_pickle: bool = False) -> TextModel:
+    """The model, on the CPU, and the tokenizer of a folder, whatever its manifest says."""
     checkpoint = read_checkpoint(folder, allow_pickle)
     family = checkpoint.model.family
     tokenizer = load_pair_tokenizer(folder) if family.is_conditional else Tokenizer.load(folder, family.name)
-    recipe = None if family.is_conditional else read_recipe(folder)
-    return replace(checkpoint.to(device), tokenizer=tokenizer, recipe=recipe, name=name)
+    return replace(checkpoint, tokenizer=tokenizer, recipe=None if family.is_conditional else read_recipe(folder))
 
 
 def pick_device(name: str) -> torch.device:

@@ -42,7 +42,7 @@ def embed(
     check_not_same_file(source, output)
     total = count_texts(source, column)
     from kinfolk.api.embed import embed_file, embed_settings, embed_width
-    from kinfolk.checkpoints.find import open_encoder
+    from kinfolk.checkpoints.folder import open_encoder
     from kinfolk.data.formats import read_texts
 
     encoder = open_encoder(model, device, allow_pickle)
@@ -89,7 +89,7 @@ def search(
         raise InputError("--column belongs to --build: the index already knows its texts")
     total = None if build is None else count_texts(build, column)
     from kinfolk.api.search import Index, build_index
-    from kinfolk.checkpoints.find import open_encoder
+    from kinfolk.checkpoints.folder import open_encoder
     from kinfolk.data.formats import TEXT_COLUMN, is_table, read_rows, read_texts
 
     opened = Index.open(index) if build is None else None

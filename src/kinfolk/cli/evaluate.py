@@ -31,7 +31,7 @@ def predict(
       kinfolk predict --model stars --input new.csv --output predicted.csv
     """
     from kinfolk.api.predict_file import predict_file
-    from kinfolk.checkpoints.find import open_encoder
+    from kinfolk.checkpoints.folder import open_encoder
     from kinfolk.tasks.reading import Columns
 
     encoder = open_encoder(model, device, allow_pickle)

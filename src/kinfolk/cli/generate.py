@@ -39,7 +39,7 @@ def fill_mask(
     if words is not None and candidates is None:
         raise InputError("--words has no word; give some with commas between them: --words Rome,Paris")
     from kinfolk.api.fill import fill_masks
-    from kinfolk.checkpoints.find import open_encoder
+    from kinfolk.checkpoints.folder import open_encoder
 
     masks = fill_masks(open_encoder(model, device, allow_pickle), text, top, pieces, candidates)
     if json:

@@ -30,8 +30,8 @@ def info(
     Example:
       kinfolk info bert-base-uncased
     """
-    from kinfolk.api.info import as_json, describe_folder, describe_g2p, describe_name
-    from kinfolk.checkpoints.find import DEMO, find_model, is_g2p
+    from kinfolk.api.info import as_json, describe_folder, describe_name
+    from kinfolk.checkpoints.find import DEMO, find_model
     from kinfolk.models.family import all_families
 
     if name is None:
@@ -42,12 +42,8 @@ def info(
             print_table(("family", "paper", "idea"), tree(families))
             log_line("kinfolk info bert: the models of a family")
         return
-    if is_g2p(name):
-        info: Family | ModelInfo = describe_g2p()
-    elif name == DEMO or is_folder(name):
-        info = describe_folder(find_model(name), allow_pickle)
-    else:
-        info = describe_name(name)
+    found = name == DEMO or is_folder(name)
+    info = describe_folder(find_model(name), allow_pickle) if found else describe_name(name)
     print_json(as_json(info)) if json else show(info)
 
 
@@ -84,29 +80,24 @@ def show(info: Family | ModelInfo) -> None:
 
 def model_lines(info: ModelInfo) -> dict[str, str]:
     """What is known of a model, under the names that a reader knows."""
-    lines = {"model": info.name} if info.name is not None else {"folder": str(info.folder)}
-    lines["family"] = info.family
-    sizes = {name: value for name, value in (info.sizes or {}).items() if value is not None}
-    for name, value in (sizes or info.settings or {}).items():
+    lines: dict[str, str | None] = {"model": info.name, "folder": info.folder, "family": info.family}
+    sizes = {name: value for name, value in (info.sizes or info.settings or {}).items() if value is not None}
+    for name, value in sizes.items():
         shown = f"{value:,}" if type(value) is int else str(value)
-        if sizes:
+        if info.sizes:
             name, shown = name.replace("heads", "heads per layer"), shown + " tokens" * (name == "context")
         lines[name.replace("_", " ")] = shown
-    published = f" (published: {info.published})" if info.published else ""
-    lines["parameters"] = f"{info.parameters:,}{published}"
-    if info.folder is None:
-        return lines
-    if info.heads is not None:
-        heads = ", ".join(info.heads)
-        lines["heads"] = f"{heads} ({info.head_parameters:,} more parameters)" if heads else "none"
+    lines["parameters"] = f"{info.parameters:,}" + (f" (published: {info.published})" if info.published else "")
     counts = [f"{count:,}" for count in (info.tokens, info.source_tokens, info.target_tokens) if count is not None]
-    lines["tokenizer"] = f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens"
-    if info.heads is not None:
-        lines["pooling"] = "none"
-    if info.recipe is not None:
-        limit = f", at most {info.recipe.max_length:,} tokens" if info.recipe.max_length else ""
-        lines["pooling"] = info.recipe.pool + ", unit length" * info.recipe.normalize + limit
-    return lines | {"manifest": str(info.manifest)}
+    tokenizer = f"{info.tokenizer}, {' and '.join(dict.fromkeys(counts))} tokens" if counts else None
+    if info.heads is not None:  # an encoder in a folder
+        heads, recipe = ", ".join(info.heads), info.recipe
+        limit = f", at most {recipe.max_length:,} tokens" if recipe and recipe.max_length else ""
+        lines["heads"] = f"{heads} ({info.head_parameters:,} more parameters)" if heads else "none"
+        lines["tokenizer"] = tokenizer
+        lines["pooling"] = recipe.pool + ", unit length" * recipe.normalize + limit if recipe else "none"
+    lines |= {"tokenizer": tokenizer, "manifest": info.manifest}
+    return {name: shown for name, shown in lines.items() if shown is not None}
 
 
 def tokenize(

@@ -26,7 +26,7 @@ DECODING = {
     "early_stopping": option(str, EARLY_STOPPING),
     "n_best": option(int, "Number of translations of each text.  [default: 1]", min=1),
     **options.SAMPLING,
-    "max_length": option(int, "Maximum number of new tokens.", "--max-tokens", min=1),
+    "max_tokens": option(int, "Maximum number of new tokens.", min=1),
     "copy_unknown": option(bool, "Copy source words that the vocabulary cannot spell.", "--copy-unknown"),
 }
 
@@ -96,8 +96,9 @@ def align(
     Example:
       kinfolk align --model english-french "the black cat" "le chat noir" --output cat.png
     """
-    from kinfolk.api.align import alignment_layer, alignment_picture
+    from kinfolk.api.align import alignment_layer
     from kinfolk.api.loaded import load_translator
+    from kinfolk.training.pictures import alignment_picture
 
     alignment = load_translator(model, device, allow_pickle).align(source, target, pieces)
     matrix = alignment.matrix(layer, head)

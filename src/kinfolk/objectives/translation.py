@@ -69,7 +69,7 @@ class PairBatch(Batch):
 
 
 @dataclass(frozen=True)
-class Translation(Objective):
+class Translate(Objective):
     """`start_id` stands before each target; `smoothing` is e."""
 
     start_id: int
@@ -121,7 +121,7 @@ class SamplingSchedule:
 
 
 @dataclass(frozen=True)
-class ScheduledTranslation(Translation):
+class ScheduledTranslation(Translate):
     """The loss of translation, of targets that are partly the model's own; `share` of the run is done."""
 
     sampling: SamplingSchedule = SamplingSchedule(0.5)

@@ -86,10 +86,8 @@ def train_tokenizer(
     with _reading(texts) as corpus:
         if kind == "unigram":
             model, parts = _unigram(corpus, vocabulary_size, lower, recipe, names, at_most, whole_numbers)
-        elif kind == "words":
-            model, parts = _words(corpus, vocabulary_size, lower, names, roles["unk"])
-        elif kind == "characters":
-            model, parts = _characters(corpus, vocabulary_size, lower, names, roles["unk"])
+        elif kind in ("words", "characters"):
+            model, parts = _counted(kind, corpus, vocabulary_size, lower, names, roles["unk"])
         else:
             model, parts = _merged(kind, corpus, vocabulary_size, lower, names, roles["unk"], whole_numbers)
         size = len(model["vocab"])
@@ -200,23 +198,23 @@ def _merged(
     return json.loads(library.to_str())["model"], parts
 
 
-def _words(corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str) -> tuple[Json, Json]:
-    """A model of whole words, by how often they occur; equals in the order of the alphabet."""
-    counts = Counter(word for text in corpus for word in (text.lower() if lowercase else text).split())
-    ordered = sorted(counts.keys() - set(names), key=lambda word: (-counts[word], word))
-    tokens = {word: id for id, word in enumerate([*names, *ordered[: size - len(names)]])}
-    normalizer = {"type": "Lowercase"} if lowercase else None
-    parts = {"normalizer": normalizer, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None}
-    return {"type": "WordLevel", "vocab": tokens, "unk_token": unknown}, parts
+def _counted(
+    kind: str, corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str
+) -> tuple[Json, Json]:
+    """A model of whole words or of characters, the commonest first, equals in the order of the alphabet.
 
-
-def _characters(corpus: _Corpus, size: int, lowercase: bool, names: list[str], unknown: str) -> tuple[Json, Json]:
-    """A model of pieces that nothing merges, the commonest characters first; a space is a ▁."""
-    parts = families.metaspace_parts([{"type": "Lowercase"}] if lowercase else [], prepend=False, squeeze=False)
-    counts = Counter(character for text in corpus for character in (text.lower() if lowercase else text))
-    counts["▁"] += counts.pop(" ", 0)
-    ordered = sorted(counts, key=lambda character: (-counts[character], character))
+    Among characters a space is a ▁, which always has a place.
+    """
+    counts, lower = Counter({} if kind == "words" else {"▁": 0}), {"type": "Lowercase"} if lowercase else None
+    for text in corpus:
+        text = text.lower() if lowercase else text
+        counts.update(text.split() if kind == "words" else text.replace(" ", "▁"))
+    ordered = sorted(counts.keys() - set(names), key=lambda token: (-counts[token], token))
     tokens = {token: id for id, token in enumerate([*names, *ordered[: size - len(names)]])}
+    if kind == "words":
+        parts = {"normalizer": lower, "pre_tokenizer": {"type": "WhitespaceSplit"}, "decoder": None}
+        return {"type": "WordLevel", "vocab": tokens, "unk_token": unknown}, parts
+    parts = families.metaspace_parts([lower] if lower else [], prepend=False, squeeze=False)
     return families.bpe_model(tokens, [], unknown), parts
 
 

@@ -1,42 +1,52 @@
-"""Letters to phonemes: the published GRUs in our Seq2Seq write what the package's own routine writes."""
+"""Letters to phonemes (recipes/g2p.py): the published GRUs in our Seq2Seq write what the package itself writes."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import random
 import re
+import runpy
 import sys
 import types
 import zipfile
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 import torch
 
-from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
-from kinfolk.checkpoints.g2p import G2P, KEYS, LONGEST, g2p_tokenizer, read_g2p
+from kinfolk.api.loaded import load_translator
+from kinfolk.api.translate import TranslationWarning
 from kinfolk.errors import FolderError, KinfolkError, WeightsError
 from kinfolk.generation.config import DecodingConstraints, Request
 from kinfolk.generation.search import greedy
-from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
-from kinfolk.text.pairs import PairTokenizer, load_pair_tokenizer
-from surroundings import shared_data
+from surroundings import Command, shared_data
 
+RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "g2p.py"
 WORDS = ["transformer", "attention", "kinfolk", "a", "zzzz", "it's", "naïve"]
+SPOKEN = {"transformer": "T R AE0 N S F AO1 R M ER0", "Attention": "AH0 T EH1 N SH AH0 N", "": "", " ": ""}
+LONG = "pneumonoultramicroscopicsilicovolcanoconiosis"
 
 
-@pytest.fixture(scope="module")
-def weights() -> Path:
+@pytest.fixture(autouse=True)
+def g2p(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(RECIPE.parent))
+    return importlib.import_module("g2p")
+
+
+@pytest.fixture
+def weights(g2p: Any) -> Path:
     try:
-        metadata.distribution(G2P.package)
+        metadata.distribution(g2p.PACKAGE)
     except metadata.PackageNotFoundError:
-        pytest.skip(f"no letters-to-phonemes model: pip install --no-deps {G2P.package}")
-    return G2P.path()
+        pytest.skip(f"no letters-to-phonemes model: pip install --no-deps {g2p.PACKAGE}")
+    path: Path = g2p.package_weights()
+    return path
 
 
 def predictor(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -66,29 +76,31 @@ def predictor(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def spoken(model: Any, tokenizer: Any, words: list[str]) -> list[str]:
     source = pack([tokenizer.encode_source(word) for word in words])
-    request = Request(source, tokenizer.begin_id, [LONGEST] * len(words), DecodingConstraints(tokenizer.end_id))
+    request = Request(source, tokenizer.begin_id, [20] * len(words), DecodingConstraints(tokenizer.end_id))
     return [tokenizer.decode(text.ids) for text in greedy(model, request)]
 
 
-def test_known_words_are_spoken_as_published(weights: Path) -> None:
-    model, tokenizer = read_g2p(weights)
+def test_known_words_are_spoken_as_published(g2p: Any, weights: Path) -> None:
+    model, tokenizer = g2p.read_g2p(weights)
     assert spoken(model, tokenizer, WORDS[:2]) == ["T R AE0 N S F AO1 R M ER0", "AH0 T EH1 N SH AH0 N"]
     assert spoken(model, tokenizer, ["ÀTTENTION"]) == spoken(model, tokenizer, ["attention"])
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_words_are_spoken_as_by_the_package_s_own_routine(
-    weights: Path, count: int, monkeypatch: pytest.MonkeyPatch
+    g2p: Any, weights: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = shared_data("wikipedia/plain.txt").read_text(encoding="utf-8")[:3_000_000]
     known = sorted(set(re.findall(r"\b[a-z]{2,20}\b", text.lower())))
     words = [*WORDS[:5], *random.Random(0).sample(known, count - 5)]
-    theirs, (model, tokenizer) = predictor(weights, monkeypatch), read_g2p(weights)
+    theirs, (model, tokenizer) = predictor(weights, monkeypatch), g2p.read_g2p(weights)
     assert spoken(model, tokenizer, words) == [" ".join(theirs.predict(word)) for word in words]
 
 
-def test_the_scores_of_the_first_phoneme_are_the_package_s(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs, (model, tokenizer) = predictor(weights, monkeypatch), read_g2p(weights)
+def test_the_scores_of_the_first_phoneme_are_the_package_s(
+    g2p: Any, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, (model, tokenizer) = predictor(weights, monkeypatch), g2p.read_g2p(weights)
     for word in WORDS[:5]:
         steps = (len(word) + 1, theirs.enc_w_ih, theirs.enc_w_hh, theirs.enc_b_ih, theirs.enc_b_hh)
         last = theirs.gru(theirs.encode(word), *steps)[:, -1]
@@ -98,19 +110,40 @@ def test_the_scores_of_the_first_phoneme_are_the_package_s(weights: Path, monkey
         np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-4)
 
 
-def test_the_model_is_saved_and_opened_as_any_other(weights: Path, tmp_path: Path) -> None:
-    model, tokenizer = read_g2p(weights)
-    write_checkpoint(tmp_path, TextModel(model))
-    tokenizer.save(tmp_path)
-    again, opened = read_checkpoint(tmp_path).model, load_pair_tokenizer(tmp_path)
-    assert isinstance(again, Model)
-    assert isinstance(opened, PairTokenizer)
-    assert (opened.begin_id, opened.end_id) == (again.config.start_id, again.config.end_id) == (2, 3)
-    assert spoken(again, opened, WORDS) == spoken(model, tokenizer, WORDS)
+@pytest.mark.usefixtures("weights")
+def test_the_folder_speaks_as_the_package_and_stops_after_twenty(
+    g2p: Any, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "g2p"
+    monkeypatch.setattr(sys, "argv", [str(RECIPE), str(folder)])
+    runpy.run_path(str(RECIPE), run_name="__main__")
+    assert capsys.readouterr().out == f"wrote {folder}\n"
+    for model in (g2p.translator(), load_translator(folder, device="cpu")):
+        assert model.translate(list(SPOKEN)) == list(SPOKEN.values())
+        settings = model.translate_settings()
+        assert (settings.search.beams, settings.max_tokens) == (1, g2p.LONGEST)
+        with pytest.warns(TranslationWarning):
+            assert len(model.translate(LONG).split()) == g2p.LONGEST
+        assert len(model.translate(LONG, max_tokens=40).split()) > g2p.LONGEST
+    ended = command("translate", "--model", folder, "transformer", "--device", "cpu")
+    assert (ended.code, ended.out, ended.err) == (0, f"{SPOKEN['transformer']}\n", "")
+    assert "834,890" in command("info", folder).out
 
 
-def test_letters_and_phonemes_have_the_published_ids() -> None:
-    tokenizer = g2p_tokenizer()
+def test_an_absent_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> NoReturn:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("kinfolk.checkpoints.find.metadata.distribution", absent)
+    monkeypatch.setattr(sys, "argv", [str(RECIPE), str(tmp_path / "g2p")])
+    with pytest.raises(SystemExit, match="pip install --no-deps g2p-en"):
+        runpy.run_path(str(RECIPE), run_name="__main__")
+
+
+def test_letters_and_phonemes_have_the_published_ids(g2p: Any) -> None:
+    tokenizer = g2p.g2p_tokenizer()
     assert (tokenizer.source_size, tokenizer.target_size) == (29, 74)
     assert tokenizer.encode_source("ab'Z") == [3, 4, 1, 28, 2]
     assert tokenizer.encode_target("AA0 ER0 UW UW0 ZH") == [4, 29, 65, 66, 73, 3]
@@ -142,26 +175,26 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
         ("enc_w_hh", np.float32(1), "widths of 2 and 0 are not"),
     ],
 )
-def test_an_array_that_does_not_fit_is_named(tmp_path: Path, name: str, array: Any, message: str) -> None:
+def test_an_array_that_does_not_fit_is_named(g2p: Any, tmp_path: Path, name: str, array: Any, message: str) -> None:
     path = written(tmp_path / "small.npz", small_arrays())
-    model, _ = read_g2p(path)
+    model, _ = g2p.read_g2p(path)
     assert model.config.hidden == 3
-    assert set(model.state_dict()) == set(KEYS)
+    assert set(model.state_dict()) == set(g2p.KEYS)
     with pytest.raises(WeightsError, match=message):
-        read_g2p(written(tmp_path / "other.npz", small_arrays() | {name: array}))
+        g2p.read_g2p(written(tmp_path / "other.npz", small_arrays() | {name: array}))
 
 
-def test_a_header_that_promises_more_than_the_file_holds_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_promises_more_than_the_file_holds_is_refused(g2p: Any, tmp_path: Path) -> None:
     path, header = tmp_path / "small.npz", io.BytesIO()
     written(path, {name: array for name, array in small_arrays().items() if name != "fc_b"})
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("fc_b.npy", header.getvalue())
     with pytest.raises(WeightsError, match=r"not a whole \.npz file"):
-        read_g2p(path)
+        g2p.read_g2p(path)
 
 
-def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_in_one_line(g2p: Any, tmp_path: Path) -> None:
     whole = written(tmp_path / "small.npz", small_arrays()).read_bytes()
     rng, path, messages = random.Random(0), tmp_path / "damaged.npz", []
     for _ in range(150):
@@ -170,10 +203,10 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path: Path) -> None:
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         path.write_bytes(damaged)
         try:
-            read_g2p(path)
+            g2p.read_g2p(path)
         except KinfolkError as error:
             messages.append(str(error))
     assert len(messages) > 100
     assert all("\n" not in message for message in messages)
     with pytest.raises(FolderError, match="no such file"):
-        read_g2p(tmp_path / Path(G2P.file).name)
+        g2p.read_g2p(tmp_path / Path(g2p.WEIGHTS).name)

@@ -1,14 +1,15 @@
-"""The letters-to-phonemes model of the package g2p-en as a Seq2Seq of ours: GRUs of one layer, 256 wide, 0.8 M weights.
+"""Letters to phonemes: the model of the package g2p-en as an ordinary folder of kinfolk.
 
-    transformer  ──>  T R AE0 N S F AO1 R M ER0
-
-The package carries its weights as arrays in torch's layout (checkpoint20.npz), for GRUs in torch's form: the reset gate
-acts on what the matrix gave. Its vocabularies are the letters and the phonemes of the CMU dictionary with their stress.
+`python recipes/g2p.py FOLDER` writes it; then `kinfolk translate --model FOLDER transformer` says T R AE0 N S F AO1 R M
+ER0. It is a Seq2Seq: GRUs of one layer, 256 wide, 0.8 M weights. The package (`pip install --no-deps g2p-en`) carries
+them as arrays in torch's layout (checkpoint20.npz), for GRUs in torch's form: the reset gate acts on what the matrix
+gave. Its vocabularies are the letters and the phonemes of the CMU dictionary with their stress.
 Source: Park and Kim 2019, g2p-en 2.1.0, Apache-2.0.
 """
 
 from __future__ import annotations
 
+import argparse
 import io
 from pathlib import Path
 from typing import Any
@@ -16,22 +17,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from kinfolk.checkpoints.find import Packaged
+from kinfolk.api.loaded import Translator
+from kinfolk.checkpoints.find import packaged_file
 from kinfolk.checkpoints.weights import TensorSource, fill
-from kinfolk.errors import WeightsError
+from kinfolk.errors import KinfolkError, WeightsError
 from kinfolk.files import read_bytes
 from kinfolk.models.family import Model, Source, family
 from kinfolk.text.families import TokenizerSource, added_token, bpe_model
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.tokenizer import Tokenizer
 
-G2P = Packaged(
-    "the letters-to-phonemes model",
-    "g2p-en",
-    "2.1.0",
-    "g2p_en/checkpoint20.npz",
-    "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6",
-)
+MODEL = "the letters-to-phonemes model"
+PACKAGE, VERSION, WEIGHTS = "g2p-en", "2.1.0", "g2p_en/checkpoint20.npz"
+SHA256 = "b8af35e4596d8dd5836dfd3fe9b2ba4f97b9c311efe8879544cbcfcbd566d8c6"
 LARGEST_FILE = 64 * 2**20
 LARGEST_WIDTH = 4096
 
@@ -57,10 +55,15 @@ KEYS = {  # ours: theirs
 }
 
 
-def read_package() -> tuple[Path, Model, PairTokenizer, dict[str, Any]]:
-    """Of the installed package: its file, the model, the tokenizer, and settings to be asked as the package does."""
-    path = G2P.path()
-    return path, *read_g2p(path), {"num_beams": 1, "max_length": LONGEST + 1}  # the start token counts
+def package_weights() -> Path:
+    """Of the installed package."""
+    return packaged_file(MODEL, PACKAGE, VERSION, WEIGHTS, SHA256)
+
+
+def translator() -> Translator:
+    """The package's model on the CPU, asked as the package does: greedily, for so many phonemes."""
+    settings = {"num_beams": 1, "max_length": LONGEST + 1}  # the start token counts
+    return Translator(*read_g2p(package_weights()), settings, name=PACKAGE)
 
 
 def read_g2p(path: Path) -> tuple[Model, PairTokenizer]:
@@ -81,7 +84,7 @@ def read_g2p(path: Path) -> tuple[Model, PairTokenizer]:
     seq2seq = family("kinfolk-seq2seq")
     with torch.device("meta"):
         model = Model(seq2seq, seq2seq.config.make(**sizes, **ids, **off, kind="gru", layers=1, dropout=0.0))
-    fill(model, G2P.what, {ours: Source((theirs,)) for ours, theirs in KEYS.items()}, tensors)
+    fill(model, MODEL, {ours: Source((theirs,)) for ours, theirs in KEYS.items()}, tensors)
     return model.eval(), g2p_tokenizer()
 
 
@@ -100,3 +103,12 @@ def _tokenizer(tokens: dict[str, int], parts: dict[str, Any]) -> Tokenizer:
     roles = {role: token for role, token in ROLES.items() if token in tokens}
     added = [added_token(id, token, special=True) for token, id in tokens.items() if token in roles.values()]
     return Tokenizer(TokenizerSource({"version": "1.0", "added_tokens": added, **parts}, roles, {}, "g2p-en"))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the model of the package g2p-en as a folder of kinfolk.")
+    parser.add_argument("folder", help="a folder that does not exist yet")
+    try:
+        print(f"wrote {translator().save(parser.parse_args().folder)}")
+    except KinfolkError as error:
+        raise SystemExit(f"error: {error}") from None
