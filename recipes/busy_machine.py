@@ -45,11 +45,11 @@ while os.getppid() == parent:  # or until the recipe is gone, however it ended
 
 
 @contextmanager
-def half_taken() -> Iterator[None]:
+def half_taken() -> Iterator[subprocess.Popen[bytes]]:
     """Another process multiplies matrices on half the cores."""
     with subprocess.Popen([sys.executable, "-c", BURN, str(os.getpid()), str(HALF)]) as process:
         try:
-            yield
+            yield process
         finally:
             process.kill()
 
