@@ -61,7 +61,7 @@ def found_here() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Course:
-    """How a run by minutes went: its steps and plans, and how many examples and tokens a batch held at most."""
+    """How a run went: its steps, plans of the clock, and how many examples and tokens a batch held at most."""
 
     steps: int
     plans: int
@@ -71,7 +71,8 @@ class Course:
     @classmethod
     def of(cls, folder: Path) -> Course:
         """As the run's folder tells it."""
-        settings, plan = read_object(folder / "run.json")["settings"], read_object(folder / "plan.json")
+        settings, path = read_object(folder / "run.json")["settings"], folder / "plan.json"
+        plan = read_object(path) if path.exists() else {"plans": [], "share": 1.0}  # its steps were given
         last = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], "log.jsonl")
         size, tokens = (settings[name] and round(plan["share"] * settings[name]) for name in BATCH)
         return cls(last["step"], len(plan["plans"]), size, tokens)
