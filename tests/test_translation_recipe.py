@@ -103,7 +103,9 @@ def test_steps_are_fixed_by_timing_where_the_clock_does_not_decide(
 
 def test_more_minutes_are_more_steps(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import translation
+    import translation_clock
 
+    monkeypatch.setattr(translation_clock, "THREADS", 1)
     asked = dataclasses.replace(translation.ENTRIES["transformer-60"], minutes=600.0)
     monkeypatch.setitem(translation.ENTRIES, "transformer-60", asked)
     run("transformer-60", time=True)
