@@ -43,7 +43,7 @@ def all_vectors(model: kinfolk.Encoder, texts: list[str], pool: str) -> Iterator
     stacked = model.embed(texts, layers=range(layers + 1), pool=pool).reshape(len(texts), layers + 1, -1)
     for name in LAYERS:
         choice = choose_layers(name, layers)
-        wanted = stacked[:, list(choice.numbers)]
+        wanted = stacked[:, list(choice.indices)]
         if not choice.summed:
             yield name, wanted.reshape(len(texts), -1)
         elif pool == "max":  # the maximum of a sum is not the sum of the maxima

@@ -16,6 +16,9 @@ import pytest
 
 import kinfolk
 from kinfolk.api.search import Index
+from kinfolk.checkpoints.folder import read_checkpoint
+from kinfolk.models.family import all_families
+from kinfolk.tasks.text import PROBLEM_TYPES
 
 SAVED = Path(__file__).parent / "saved"
 KINDS = sorted(str(path.parent.relative_to(SAVED)) for path in SAVED.glob("*/*/expected.json"))
@@ -66,11 +69,14 @@ def test_a_folder_of_an_earlier_version_loads_and_gives_what_it_gave(kind: str) 
 
 
 def test_every_family_task_and_head_has_a_saved_folder() -> None:
-    configs = [json.loads(path.read_text(encoding="utf-8")) for path in SAVED.glob("*/*/model/config.json")]
-    assert {config["model_type"] for config in configs} == {
-        *("bert", "roberta", "albert", "distilbert", "mpnet", "marian"),
-        *("kinfolk-recurrent-lm", "kinfolk-transformer", "kinfolk-attention", "kinfolk-seq2seq"),
-    }
+    checkpoints = [read_checkpoint(path.parent) for path in SAVED.glob("*/*/model/config.json")]
+    saved = {(checkpoint.model.family.name, head) for checkpoint in checkpoints for head in checkpoint.model.heads}
+    assert saved == {(family.name, head) for family in all_families() for head in family.heads}
+    tasks = {checkpoint.hf_config.get("problem_type") for checkpoint in checkpoints}
+    assert tasks - {None} == set(PROBLEM_TYPES.values())  # which share a head
+
+
+def test_every_verb_was_recorded() -> None:
     calls = [call for kind in KINDS for call in json.loads((SAVED / kind / "expected.json").read_text("utf-8"))]
     assert {call["verb"] for call in calls} == {
         *("embed", "fill", "next_sentence", "sentence_order", "classify", "tag", "answer", "choose"),

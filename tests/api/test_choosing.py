@@ -65,7 +65,7 @@ def test_a_tiny_model_learns_to_choose_among_any_number_of_options(trained: Trai
     assert list(trained.metrics) == ["accuracy"]
     assert trained.metrics["accuracy"] > 0.9
     found = chooser.choose("river bird", ["paper house", "light", "cloud salt", "glass"])
-    assert (found.option, found.number) == ("cloud salt", 2)
+    assert (found.option, found.index) == ("cloud salt", 2)
     assert found.probability == found.probabilities[2] == max(found.probabilities)
     assert sum(found.probabilities) == pytest.approx(1)
 
@@ -122,9 +122,9 @@ def test_mistakes_show_the_context_and_both_options(untrained: Encoder) -> None:
     dataset = ChoiceTask().dataset(untrained.tokenizer, choices(20, 4), untrained.context)
     judged = ChoiceTask().evaluate(untrained.model, dataset)
     guessed = list(choose(untrained, choices(20, 4)))
-    wrong = [one for one, guess in zip(choices(20, 4), guessed, strict=True) if guess.number != one.answer]
+    wrong = [one for one, guess in zip(choices(20, 4), guessed, strict=True) if guess.index != one.answer]
     assert judged.metrics["accuracy"] == pytest.approx(1 - len(wrong) / 20)
-    assert {mistake.where for mistake in judged.mistakes} <= {one.location for one in wrong}
+    assert {mistake.location for mistake in judged.mistakes} <= {one.location for one in wrong}
     assert all("salt" in mistake.truth and "salt" not in mistake.guess for mistake in judged.mistakes)
 
 
@@ -147,10 +147,12 @@ def test_two_long_texts_are_cut_and_counted(untrained: Encoder) -> None:
 
 
 def test_a_public_sample_is_read_and_scored(untrained: Encoder) -> None:
-    found = read_choices(shared_data("swag/sample.jsonl")).examples
-    task = ChoiceTask()
-    dataset = task.dataset(untrained.tokenizer, found, untrained.context)
+    path = shared_data("swag/sample.jsonl")
+    right = [json.loads(line)["label"] for line in path.read_text(encoding="utf-8").splitlines()]
+    found = read_choices(path).examples
+    dataset = ChoiceTask().dataset(untrained.tokenizer, found, untrained.context)
     assert [item.target.count for item in dataset.samples] == [4] * len(found)
-    assert 0 <= task.evaluate(untrained.model, dataset).metrics["accuracy"] <= 1
-    for one, taken in zip(found, task.chosen(untrained.model, dataset), strict=True):
-        assert taken.option == one.options[taken.number]
+    taken = list(choose(untrained, found))
+    assert all(guess.option == one.options[guess.index] for guess, one in zip(taken, found, strict=True))
+    share = np.mean([guess.index == label for guess, label in zip(taken, right, strict=True)])
+    assert evaluate(untrained, path).metrics["accuracy"] == pytest.approx(share)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,3 +89,20 @@ def test_what_is_said_of_rate_and_batch_stays() -> None:
         assert fit_finetuning(50, 384, given).values.get("learning_rate", 3e-5) == 3e-5
     for given in ({"batch_size": 16}, {"batch_tokens": 256}, {"min_steps": 3}):
         assert fit_finetuning(50, 384, given).values.get("min_steps", 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "dropout"), [(4_000, {}, 0.0), (4_000, {"dropout": 0.3}, 0.3), (40, {}, 0.1)], ids=str
+)
+def test_a_long_text_is_learned_without_dropout_but_the_folder_keeps_the_usual_one(
+    words: int, changes: dict[str, float], dropout: float, tmp_path: Path
+) -> None:
+    text = [" ".join("abcde"[(line * 7 + word) % 5] for word in range(10)) for line in range(words // 10)]
+    shape: dict[str, Any] = {"width": 8, "heads": 2, "inner_width": 16, "layers": 1, **changes}
+    training: dict[str, Any] = {"steps": 2, "batch_size": 2, "max_length": 16, "device": "cpu"}
+    vocabulary: dict[str, Any] = {"vocabulary_kind": "words", "vocabulary_size": 6}
+    kinfolk.pretrain("gpt2", text, tmp_path, dev=text[:2], changes=shape, **vocabulary, **training)
+    run = json.loads((tmp_path / "run.json").read_text())
+    assert run["config"]["dropout"] == dropout
+    assert ("dropout" in run["chosen"]) == (dropout == 0)
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["resid_pdrop"] == changes.get("dropout", 0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -48,23 +49,22 @@ def train(kind: str, output: Path, **changes: Any) -> Trained:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bert") / "run"
-    result = train("bert", folder, steps=300, learning_rate=7e-3)
+    result = train("bert", folder, dev=documents(120, 1), steps=300, learning_rate=7e-3)
     assert next(iter(result.metrics)) == "loss"
     assert result.metrics["masked_lm_loss"] < 0.6 * result.baselines["masked_lm_loss"]
     assert result.metrics["masked_lm_accuracy"] > result.baselines["masked_lm_accuracy"]
-    assert result.metrics["next_sentence_accuracy"] > 0.55
+    assert result.metrics["next_sentence_loss"] < 0.95 * math.log(2)  # of a coin
+    assert result.metrics["next_sentence_accuracy"] > result.baselines["next_sentence_accuracy"] + 0.1
     assert result.baselines["next_sentence_accuracy"] == 0.5
     return folder
 
 
-def test_bert_learns_words_and_what_follows(bert: Path) -> None:
+def test_bert_learns_words(bert: Path) -> None:
     model = kinfolk.load_encoder(bert, device="cpu")
     assert model.context == 32
     known = " ".join(THINGS.values()).split()
     for thing in THINGS:
         assert model.fill(f"The {thing} is [MASK].", top=1)[0].word in known  # type: ignore[union-attr]
-    same = model.next_sentence("The snow is cold.", "The snow is deep.")
-    assert same > model.next_sentence("The snow is cold.", "The sun is hot.")
     log = [json.loads(line) for line in (bert / "log.jsonl").read_text().splitlines()]
     assert set(log[0]["losses"]) == {"masked_lm", "next_sentence"}
     report = (bert / "report.md").read_text()

@@ -115,7 +115,7 @@ def test_choices_are_written_chunk_by_chunk(untrained: Folders, tmp_path: Path) 
     assert (predict_file(encoder, path, output, report=done.append).rows, done) == (515, [512, 3])
     assert [row["note"] for row in rows_of(output)] == [None] * 513 + [5] * 2
     (said,) = encoder.choose([(asked["context"], asked["options"])])
-    assert {(row["choice"], row["option"]) for row in rows_of(output)} == {(said.number, said.option)}
+    assert {(row["choice"], row["option"]) for row in rows_of(output)} == {(said.index, said.option)}
 
 
 def test_a_bad_choice_is_told_before_anything_is_computed(untrained: Folders, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_it_learns_and_says_where_it_errs(taggers: Trained) -> None:
     assert len(taggers.result.mistakes) == min(wrong, MAX_MISTAKES)
     for mistake in taggers.result.mistakes:
         assert mistake.truth != mistake.guess
-        assert mistake.where.startswith("made:")
+        assert mistake.location.startswith("made:")
         assert "[" in mistake.text
 
 

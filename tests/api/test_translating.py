@@ -14,7 +14,7 @@ import torch
 
 import kinfolk
 from kinfolk.api import translate
-from kinfolk.api.evaluate import evaluate_bleu, mean_loss
+from kinfolk.api.evaluate import evaluate_bleu, translation_loss
 from kinfolk.api.loaded import Translator, load_encoder, load_translator
 from kinfolk.api.translation import pair_samples
 from kinfolk.data.tables import to_pairs
@@ -177,9 +177,9 @@ def test_measures_are_those_of_the_texts(model: Translator) -> None:
     assert list(found.texts) == model.translate([pair.source for pair in dev], beam=1)
     assert found.metrics["bleu"] == sacrebleu.corpus_bleu(list(found.texts), [references]).score
     items = pair_samples(dev, model.tokenizer, 100).items  # type: ignore[arg-type]
-    alone = [mean_loss(model.model, [item]) * len(item.target) for item in items]
+    alone = [translation_loss(model.model, [item]) * len(item.target) for item in items]
     total = sum(len(item.target) for item in items)
-    assert mean_loss(model.model, items) == pytest.approx(sum(alone) / total, rel=1e-5)
+    assert translation_loss(model.model, items) == pytest.approx(sum(alone) / total, rel=1e-5)
 
 
 def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny_bert: Path, tmp_path: Path) -> None:

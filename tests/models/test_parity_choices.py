@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kinfolk.objectives.objective import Sample
-from kinfolk.objectives.supervised import Choose, Options
+from kinfolk.objectives.supervised import MultipleChoice, Options
 from support.tiny import ENCODERS, both, close, ragged
 
 CPU = torch.device("cpu")
@@ -40,7 +40,7 @@ def test_scores_and_loss_of_ragged_options_equal_the_reference(case: str, tmp_pa
         losses.append(said.loss)
         target = Options(lengths, tuple(range(len(lengths))), (1.0,) * len(lengths), answer)
         items.append(Sample([*chain(*ids)], [*chain(*segments)], target, number))
-    objective = Choose(ours.config.segments)
+    objective = MultipleChoice(ours.config.segments)
     prepared = objective.prepare(items, CPU)
     with torch.no_grad():
         close(objective.scores(ours, prepared), torch.cat(scores))

@@ -15,10 +15,10 @@ from kinfolk.nn.packed import Tokens
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.supervised import (
     IGNORED,
-    Choose,
     Classify,
     CrfTag,
     MultiLabel,
+    MultipleChoice,
     Options,
     Regress,
     Span,
@@ -127,9 +127,9 @@ def column(*scores: float) -> Known:
 
 
 def test_the_options_of_an_example_share_one_softmax_however_many_there_are() -> None:
-    batch = Choose(1).prepare([choice((2, 3), 1, row=7), choice((1, 1, 2), 0, row=3)], CPU)
+    batch = MultipleChoice(1).prepare([choice((2, 3), 1, row=7), choice((1, 1, 2), 0, row=3)], CPU)
     model = column(0.0, LOG3, LOG2, 0.0, 0.0)
-    loss = Choose(1).loss(model, batch)
+    loss = MultipleChoice(1).loss(model, batch)
     assert loss.item() == pytest.approx(-math.log(3 / 4) - math.log(2 / 4))
     loss.backward()
     assert model.known.grad is not None
@@ -141,13 +141,13 @@ def test_the_options_of_an_example_share_one_softmax_however_many_there_are() ->
 
 def test_an_option_in_windows_scores_their_weighted_mean() -> None:
     target = Options((2, 2, 1), (0, 0, 1), (0.75, 0.25, 1.0), 0)
-    batch = Choose(1).prepare([Sample([5, 6, 7, 8, 9], [0] * 5, target, 0)], CPU)
-    assert Choose(1).scores(column(4.0, 8.0, 1.0), batch).tolist() == [5.0, 1.0]
+    batch = MultipleChoice(1).prepare([Sample([5, 6, 7, 8, 9], [0] * 5, target, 0)], CPU)
+    assert MultipleChoice(1).scores(column(4.0, 8.0, 1.0), batch).tolist() == [5.0, 1.0]
 
 
 def test_one_batch_of_choices_and_many_have_the_same_loss() -> None:
     rows, scores = [choice((2, 3), 1), choice((1, 1, 2), 2), choice((4, 1), 0)], [0.5, -1.0, 2.0, 0.1, 0.3, -0.7, 1.5]
-    task, parts = Choose(1), [scores[:2], scores[2:5], scores[5:]]
+    task, parts = MultipleChoice(1), [scores[:2], scores[2:5], scores[5:]]
     together = task.loss(column(*scores), task.prepare(rows, CPU))
     alone = [task.loss(column(*part), task.prepare([row], CPU)) for row, part in zip(rows, parts, strict=True)]
     torch.testing.assert_close(together, torch.stack(alone).sum())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_a_machine_that_changes_its_speed_ends_in_time(speed: str, evaluation: f
     machine = Machine(SPEEDS[speed])
     guess = Costs(step=0.3, evaluation=evaluation / 3, save=0.1, finish=1.0, rest=2.0)
     budget = Budget(TimeLimit(180.0, machine, rest=2.0), 10, None, guess)
-    horizon, step, evaluated = budget.first(1.0), 0, 0
+    horizon, step, evaluated = budget.first(), 0, 0
     while step < horizon.total:
         budget.took("step", machine.work(0.3))
         step += 1
@@ -134,23 +135,45 @@ def test_a_machine_that_changes_its_speed_ends_in_time(speed: str, evaluation: f
 def test_before_the_first_step_it_is_said_how_many_fit_and_whether_they_are_few() -> None:
     for seconds, few in ((2.0, True), (200.0, False)):
         budget = Budget(TimeLimit(seconds, Machine(lambda now: 1.0)), 1, None, Costs(step=0.5, evaluation=0, save=0))
-        horizon = budget.first(1.0)
-        told = budget.told(horizon, "batches of 8 examples")
+        horizon = budget.first()
+        told = budget.describe(horizon, "batches of 8 examples")
         assert f"{horizon.total} steps" in told
         assert "batches of 8 examples" in told
         assert ("warning" in told) == few
 
 
-def test_smaller_batches_are_planned_as_so_much_cheaper() -> None:
-    budget = Budget(TimeLimit(100.0, Machine(lambda now: 1.0)), 1, None, Costs(step=4.0, evaluation=0, save=0))
-    assert [budget.steps_with(share) for share in (1.0, 0.5, 0.125)] == [25, 50, 200]
-    assert budget.first(0.125).total == 200
+def test_a_plan_goes_on_after_a_first_step_that_seemed_to_be_all_there_is_time_for() -> None:
+    machine = Machine(lambda now: 1.0)
+    budget = Budget(TimeLimit(60.0, machine), 1, None, Costs(step=80.0, evaluation=0, save=0))
+    horizon = budget.first()
+    budget.took("step", machine.work(0.5))
+    for step in range(1, 4):
+        horizon = budget.look(horizon, step)
+        budget.took("step", machine.work(0.5))
+    assert horizon.total > 50
+
+
+@given(counts=st.lists(st.integers(1, 10), min_size=1, max_size=8), first=st.integers(1, 10))
+def test_evaluations_never_crowd_whatever_they_turn_out_to_cost(counts: list[int], first: int) -> None:
+    machine = Machine(lambda now: 0.0)
+    horizon, evaluated = Horizon(((0, 400, first),)), [0]
+    for step in range(1, 401):
+        if horizon.is_evaluated(step):
+            evaluated.append(step)
+            pays = counts[len(evaluated) % len(counts)]
+            budget = Budget(TimeLimit(100.0, machine), 10, None, Costs(step=0.25, evaluation=1.0, save=0))
+            budget.took("evaluation", EVALUATING * 100 / (pays + 0.01))
+            if step < 400:
+                new = budget.look(horizon, step)
+                horizon = horizon.planned_anew(step, 400, new.evaluations)
+    gaps = [later - before for before, later in pairwise(evaluated)]
+    assert min(gaps) >= 0.5 * 400 / max(first, *counts) - 1
 
 
 def test_costs_stay_costs_when_a_run_is_late() -> None:
     machine = Machine(lambda now: 1.0)
     budget = Budget(TimeLimit(10.0, machine), 4, None, Costs(step=1.0, evaluation=1.0, save=0.1))
-    horizon = budget.first(1.0)
+    horizon = budget.first()
     machine.now = 40.0
     budget.took("step", 0.1)
     assert budget.look(horizon, 1).total == 2
@@ -160,7 +183,7 @@ def test_costs_stay_costs_when_a_run_is_late() -> None:
 def test_steps_between_evaluations_that_are_fixed_give_no_reason_for_a_new_plan() -> None:
     machine = Machine(lambda now: 1.0)
     budget = Budget(TimeLimit(100.0, machine), 10, 20, Costs(step=0.3, evaluation=8.0, save=0.1))
-    horizon = budget.first(1.0)
+    horizon = budget.first()
     for _ in range(20):
         budget.took("step", machine.work(0.3))
     budget.took("evaluation", machine.work(8.0))

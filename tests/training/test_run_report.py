@@ -29,5 +29,5 @@ def test_a_run_ends_with_a_card_and_a_report(tiny_bert: Path, tmp_path: Path) ->
     assert {path.name for path in output.glob("*.png")} == {"loss.png", "confusion.png"}
     mistakes = output / "mistakes.jsonl"
     listed = [json.loads(line) for line in mistakes.read_text().splitlines()] if mistakes.exists() else []
-    assert [row["where"] for row in listed] == [item.where for item in found.result.mistakes]
+    assert [row["location"] for row in listed] == [item.location for item in found.result.mistakes]
     assert kinfolk.load(output, device="cpu").classify("salt").label in ("salty", "sandy")

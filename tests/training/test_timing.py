@@ -85,6 +85,25 @@ def test_a_killed_run_that_was_planned_anew_equals_an_unkilled_one_that_replays_
     assert weights(tmp_path / "run") == replayed(tiny_bert, tmp_path / "unkilled", plan, **changes)
 
 
+def test_a_run_that_is_killed_after_every_new_plan_still_ends_as_its_plans_say(tiny_bert: Path, tmp_path: Path) -> None:
+    seen = [1]
+
+    def die(progress: Any) -> None:
+        plans = stored(tmp_path / "run")["plans"]
+        if len(plans) > seen[-1] and progress.step > plans[-1][0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    changes = {"minutes": 0.7, "evaluations": 3}
+    for _ in range(12):
+        run(tiny_bert, tmp_path / "run", changes, die)
+        if (tmp_path / "run" / "model").exists():
+            break
+        seen.append(len(stored(tmp_path / "run")["plans"]))
+    assert len(seen) > 2, "it was never killed"
+    train(tiny_bert, tmp_path / "run", **changes) if not (tmp_path / "run" / "model").exists() else None
+    assert weights(tmp_path / "run") == replayed(tiny_bert, tmp_path / "unkilled", stored(tmp_path / "run"), **changes)
+
+
 def test_a_run_that_dies_before_its_first_checkpoint_keeps_its_plan(tiny_bert: Path, tmp_path: Path) -> None:
     changes = {"minutes": 0.4, "evaluations": 1}
     run(tiny_bert, tmp_path / "run", changes, lambda progress: os._exit(0))

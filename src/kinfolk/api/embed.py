@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from kinfolk.checkpoints.folder import SentenceRecipe, TextModel
 from kinfolk.data.batching import BATCH_TOKENS, token_batches, weighted_chunks
-from kinfolk.data.writers import NpyWriter
+from kinfolk.data.writers import NpyWriter, OnDone
 from kinfolk.errors import InputError, check_choice, check_collection
 from kinfolk.files import atomic_write
 from kinfolk.machine import trim_memory
@@ -43,19 +43,18 @@ CHUNK_CHARACTERS = 2**19
 CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs some page faults
 TOKEN_NUMBERS = 2**24  # of a chunk whose vectors stay apart, at four characters a token
 SHORTEST = 1e-12  # vectors that are shorter are not made longer than one
-Report = Callable[[int], None]  # called with the number of texts that were just done
 
 
 @dataclass(frozen=True)
 class LayerChoice:
     """Layers of a model, 0 the embedding output, summed or concatenated."""
 
-    numbers: tuple[int, ...]
+    indices: tuple[int, ...]
     summed: bool = False
 
     def combine(self, layers: Sequence[Tensor]) -> Tensor:
         """`layers[i]` is layer i, (tokens, width) each -> (tokens, D)."""
-        wanted = [layers[index] for index in self.numbers]
+        wanted = [layers[index] for index in self.indices]
         if len(wanted) == 1:
             return wanted[0]
         return torch.stack(wanted).sum(0) if self.summed else torch.cat(wanted, dim=-1)
@@ -65,7 +64,7 @@ def choose_layers(wanted: str | int | Sequence[int] | np.ndarray, layers: int) -
     """The layers that a name or indices mean in a model with `layers` layers.
 
     >>> choose_layers("sum_last_4", layers=12)
-    LayerChoice(numbers=(9, 10, 11, 12), summed=True)
+    LayerChoice(indices=(9, 10, 11, 12), summed=True)
     """
     if isinstance(wanted, str):
         least = {"sum_last_4": 4, "concat_last_4": 4, "sum_all": 1}.get(check_choice("layers", wanted, LAYERS), 0)
@@ -138,7 +137,7 @@ def embed_settings(
 def embed_width(encoder: TextModel, settings: EmbedSettings) -> int:
     """D, the length of a vector."""
     layers, width = settings.layers, int(encoder.model.config.width)
-    return width if layers.summed else width * len(layers.numbers)
+    return width if layers.summed else width * len(layers.indices)
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -201,7 +200,7 @@ def embed_chunks(
     encoder: TextModel,
     texts: Iterable[Text],
     settings: EmbedSettings,
-    report: Report | None = None,
+    report: OnDone | None = None,
     trace: Trace | None = None,
 ) -> Iterator[Vectors]:
     """Vectors of a chunk of texts at a time, in order."""
@@ -264,7 +263,7 @@ def _compute(
     texts: int,
     settings: EmbedSettings,
     trace: Trace | None,
-    report: Report | None,
+    report: OnDone | None,
 ) -> Vectors:
     lengths = [len(part.encoding) for part in parts]
     # A trace keeps the order of the texts; otherwise neighbours of equal length are faster.
@@ -294,12 +293,12 @@ def _compute(
 
 
 def _run(model: Model, tokens: Tokens, choice: LayerChoice, trace: Trace | None) -> Tensor:
-    depth = max(choice.numbers)
+    depth = max(choice.indices)
     if trace is not None:
         model(tokens, trace)
         if trace.wants_hidden:
             return choice.combine(trace.packed)
-    if len(choice.numbers) == 1:
+    if len(choice.indices) == 1:
         vectors: Tensor = model(tokens, depth=depth)
         return vectors
     layers = Trace(attention=False)
@@ -344,7 +343,7 @@ def embed_file(
     texts: Iterable[str],
     path: str | Path,
     settings: EmbedSettings,
-    report: Report = lambda done: None,
+    report: OnDone = lambda done: None,
 ) -> int:
     """Write the vectors of all texts to `path`; the number of texts."""
     suffix = ".jsonl" if settings.pool == "none" else ".npy"
@@ -355,7 +354,7 @@ def embed_file(
 
 
 def write_vectors(
-    stream: BinaryIO, encoder: TextModel, texts: Iterable[str], settings: EmbedSettings, report: Report
+    stream: BinaryIO, encoder: TextModel, texts: Iterable[str], settings: EmbedSettings, report: OnDone
 ) -> int:
     """As a .npy file or, without pooling, as lines of JSON; the number of texts."""
     writer = None if settings.pool == "none" else NpyWriter(stream, (embed_width(encoder, settings),))

@@ -86,7 +86,7 @@ def evaluate_bleu(translator: Any, pairs: Sequence[Pair], settings: TranslateSet
 
 
 @torch.inference_mode()
-def mean_loss(model: Any, samples: Sequence[Sample]) -> float:
+def translation_loss(model: Any, samples: Sequence[Sample]) -> float:
     """Cross-entropy per target token, without label smoothing: its exponential is the perplexity."""
     objective, total, count = Translation(model.config.start_id, smoothing=0.0), 0.0, 0.0
     for indices in token_batches([len(sample) for sample in samples], LOSS_TOKENS):

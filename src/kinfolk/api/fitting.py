@@ -45,9 +45,9 @@ class Fitted:
         return [("chosen", f"{name} {self.values[name]}: {reason}") for name, reason in self.reasons.items()]
 
 
-def fit_translator(pairs: Sequence[Pair], kind: str, given: Mapping[str, Any]) -> Fitted:
-    """What suits these pairs, for each name in `given` whose value is None; the others are as they are given."""
-    fitted = Fitted(dict(given))
+def fit_translator(pairs: Sequence[Pair], kind: str, named: Mapping[str, Any]) -> Fitted:
+    """What suits these pairs, for each name in `named` whose value is None; the others are as they are given."""
+    fitted = Fitted(dict(named))
     if not pairs:
         return fitted
     corpus = _fit_vocabulary(pairs, fitted)
@@ -82,17 +82,25 @@ def _fit_vocabulary(pairs: Sequence[Pair], fitted: Fitted) -> int:
     return round(corpus)
 
 
-def fit_finetuning(examples: int, width: int, given: Mapping[str, Any]) -> Fitted:
+def fit_finetuning(examples: int, width: int, named: Mapping[str, Any]) -> Fitted:
     """What suits so many examples and a model of this width, of epochs, learning_rate and min_steps."""
-    fitted = Fitted(dict(given))
+    fitted = Fitted(dict(named))
     if not examples:
         return fitted
-    if not {"epochs", "minutes", "steps"} & given.keys():
+    if not {"epochs", "minutes", "steps"} & named.keys():
         enough = min(MOST_EPOCHS, float(-(-ENOUGH_STEPS * FEW_EXAMPLES_A_BATCH // examples)))
         if enough > USUAL_EPOCHS:
             fitted.choose("epochs", enough, f"{examples:,} examples are few")
-    if "optimization" not in given and width < NARROW:
+    if "optimization" not in named and width < NARROW:
         fitted.choose("learning_rate", 1e-4, f"a model of width {width:,} bears it")
-    if not {"min_steps", "batch_size", "batch_tokens", "steps"} & given.keys():
+    if not {"min_steps", "batch_size", "batch_tokens", "steps"} & named.keys():
         fitted.values["min_steps"] = ENOUGH_STEPS
+    return fitted
+
+
+def fit_pretraining(tokens: int, parameters: int, named: Mapping[str, Any]) -> Fitted:
+    """What suits a corpus of so many tokens and a model of so many parameters, of dropout."""
+    fitted = Fitted(dict(named))
+    if tokens > parameters:
+        fitted.choose("dropout", 0.0, f"{parameters:,} parameters cannot learn {tokens:,} tokens by heart")
     return fitted

@@ -86,12 +86,12 @@ class FrozenHeadConfig:
 
     def config(self, encoder: Any, task: Task) -> ProbeConfig:
         if self.layers == MIX:
-            numbers, join = tuple(range(encoder.layers + 1)), MIX
+            indices, join = tuple(range(encoder.layers + 1)), MIX
         else:
             choice = choose_layers(self.layers, encoder.layers)
-            numbers, join = choice.numbers, "sum" if choice.summed else "concat"
+            indices, join = choice.indices, "sum" if choice.summed else "concat"
         return ProbeConfig(
-            numbers,
+            indices,
             join,
             encoder.width,
             len(task.labels),
@@ -251,12 +251,12 @@ class FeatureModel(Model):
 
     def vectors(self, name: str, samples: Sequence[Sample]) -> np.ndarray:
         """What the linear layer of a pooling head reads of each sample, (samples, width)."""
-        readout: ProbeHead = self.heads[name]  # type: ignore[assignment]
-        rows = np.empty((len(samples), readout.output.in_features), dtype=np.float32)
+        head: ProbeHead = self.heads[name]  # type: ignore[assignment]
+        rows = np.empty((len(samples), head.output.in_features), dtype=np.float32)
         with torch.inference_mode():
             for batch in token_batches([len(sample) for sample in samples], BATCH_TOKENS):
                 tokens = pack_samples([samples[index] for index in batch], self.config.segments, self.device)
-                rows[batch] = readout.vectors(self.hidden_for(name, tokens), tokens.layout).cpu().numpy()
+                rows[batch] = head.vectors(self.hidden_for(name, tokens), tokens.layout).cpu().numpy()
         return rows
 
 

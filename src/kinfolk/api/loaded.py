@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from kinfolk.api.align import Alignment, align
-from kinfolk.api.embed import EmbedSettings, Report, Vectors, embed_chunks, embed_settings, embed_texts, embed_width
+from kinfolk.api.embed import EmbedSettings, Vectors, embed_chunks, embed_settings, embed_texts, embed_width
 from kinfolk.api.fill import fill, pair_probability
 from kinfolk.api.generate import generate_texts, stream_text, text_perplexity
 from kinfolk.api.info import describe_model
@@ -23,6 +23,7 @@ from kinfolk.api.translate import (
 from kinfolk.checkpoints.find import G2P, find_model, is_g2p, open_encoder
 from kinfolk.checkpoints.folder import TextModel, pick_device, read_text_model
 from kinfolk.checkpoints.g2p import read_package
+from kinfolk.data.writers import OnDone
 from kinfolk.errors import InputError, TokenizerError, check_collection
 from kinfolk.models.family import Family
 from kinfolk.tasks.answer import Answer, answer, make_question
@@ -43,7 +44,7 @@ class Encoder(TextModel):
     fill = fill
 
     def embed_stream(
-        self, texts: Iterable[Text], settings: EmbedSettings, report: Report | None = None
+        self, texts: Iterable[Text], settings: EmbedSettings, report: OnDone | None = None
     ) -> Iterator[Vectors]:
         """As `embed`, a chunk of texts at a time; `report` is called with the number of texts that were just done."""
         return embed_chunks(self, texts, settings, report)

@@ -30,7 +30,7 @@ from kinfolk.data.examples import Choice, Question
 from kinfolk.data.formats import PARQUET, STDIN, TEXT_COLUMN, Row, display_name, is_table, raw_lines
 from kinfolk.data.tables import TableColumns, choice_rows, find_columns, read_squad
 from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, split_blanks, split_columns, split_tag
-from kinfolk.data.writers import TableFormat, table_format
+from kinfolk.data.writers import OnDone, TableFormat, table_format
 from kinfolk.errors import DataError, InputError, RowErrors
 from kinfolk.files import atomic_write, check_not_same_file, is_folder
 from kinfolk.machine import trim_memory
@@ -49,7 +49,6 @@ SNIFFED_LINES = 200  # of a .txt file, which tell whether it is CoNLL
 NO_TYPES: Mapping[str, type] = {}
 Input = TypeVar("Input")
 Reader = Callable[[RowErrors], Iterator[tuple[int, Row, Input]]]  # of each good row: its line, the row, the input
-Report = Callable[[int], None]  # called with the number of rows that were just done
 
 
 @dataclass(frozen=True)
@@ -68,17 +67,17 @@ def text_reader(
     Columns that are not named are guessed; `pair=""` says that there is none.
     """
 
-    def read(problems: RowErrors) -> Iterator[tuple[int, Row, tuple[Text, str]]]:
+    def read(errors: RowErrors) -> Iterator[tuple[int, Row, tuple[Text, str]]]:
         if not is_table(source):
             if text or pair or header:
-                raise DataError(f"{problems.location}: plain lines have no columns, so none can be named")
-            for line, content in formats.numbered_lines(source, problems):
-                yield line, {TEXT_COLUMN: content}, (content, f"{problems.location}:{line}")
+                raise DataError(f"{errors.location}: plain lines have no columns, so none can be named")
+            for line, content in formats.numbered_lines(source, errors):
+                yield line, {TEXT_COLUMN: content}, (content, f"{errors.location}:{line}")
             return
         columns: TableColumns | None = None
-        for line, row in formats.numbered_rows(Path(source), problems, header=header):
+        for line, row in formats.numbered_rows(Path(source), errors, header=header):
             columns = columns or find_columns(str(source), list(row), text, pair, None, needs_label=False)
-            with formats.note_bad(problems, line):
+            with formats.note_bad(errors, line):
                 first, second = columns.content(row)
                 yield line, row, (first if second is None else (first, second), f"{source}:{line}")
 
@@ -86,18 +85,18 @@ def text_reader(
 
 
 def _fitting(
-    read: Reader[Input], format: TableFormat, problems: RowErrors, at_once: bool = False
+    read: Reader[Input], format: TableFormat, errors: RowErrors, at_once: bool = False
 ) -> Iterator[tuple[Row, Input]]:
     """The rows that the output can hold, until there are too many others; these are raised together, or `at_once`."""
-    for line, row, content in read(problems):
+    for line, row, content in read(errors):
         fault = format.row_error(row)
         if fault:
-            problems.add(line, fault)
-        elif problems.count <= (problems.allowed or 0):
+            errors.add(line, fault)
+        elif errors.count <= (errors.allowed or 0):
             yield row, content
         elif at_once:
             break
-    problems.raise_if_any()
+    errors.raise_if_any()
 
 
 def _check(source: str | Path, read: Reader[Input], format: TableFormat, max_bad_rows: int | None) -> set[str]:
@@ -122,7 +121,7 @@ def write_table(
     output: str | Path,
     predict: Callable[[Sequence[Input]], Iterable[Row]],
     chunk: int,
-    report: Report,
+    report: OnDone,
     max_bad_rows: int | None = None,
     types: Mapping[str, type] = NO_TYPES,
 ) -> WrittenRows:
@@ -131,12 +130,12 @@ def write_table(
     Up to `max_bad_rows` bad rows are left out (None: the option is not offered). `types` are those of new columns whose
     first value may be missing.
     """
-    format, problems = table_format(output), RowErrors(display_name(source), max_bad_rows)
+    format, errors = table_format(output), RowErrors(display_name(source), max_bad_rows)
     present, names, done = _check(source, read, format, max_bad_rows), dict[str, str](), 0
     with atomic_write(Path(output)) as stream:
         format.start(stream)
         try:
-            for rows in chunks(_fitting(read, format, problems, str(source) == STDIN), chunk):
+            for rows in chunks(_fitting(read, format, errors, str(source) == STDIN), chunk):
                 predicted = list(predict([content for _, content in rows]))
                 if not names:
                     first = predicted[0]
@@ -151,7 +150,7 @@ def write_table(
             format.finish()
         if not done:  # no row, so the columns are unknown
             raise DataError(f"{display_name(source)}: there are no rows")
-    return WrittenRows(done, problems.count)
+    return WrittenRows(done, errors.count)
 
 
 def _new_names(wanted: Iterable[str], taken: Collection[str]) -> dict[str, str]:
@@ -165,7 +164,7 @@ def _new_names(wanted: Iterable[str], taken: Collection[str]) -> dict[str, str]:
     return {name: free + name for name in wanted}
 
 
-def write_stream(output: str | Path, parts: Iterable[tuple[str, int]], report: Report) -> WrittenRows:
+def write_stream(output: str | Path, parts: Iterable[tuple[str, int]], report: OnDone) -> WrittenRows:
     """Write parts of a text file as they are computed, each with the number of its texts."""
     done = 0
     with atomic_write(Path(output)) as stream:
@@ -183,7 +182,7 @@ def predict_file(
     output: str | Path,
     columns: Columns | None = None,
     max_bad_rows: int = 0,
-    report: Report = lambda done: None,
+    report: OnDone = lambda done: None,
     top: int = 1,
 ) -> WrittenRows:
     """Write the model's prediction for every row of `source`; which files it reads depends on its task.
@@ -221,7 +220,7 @@ def predict_file(
 
 
 def _answer_file(
-    encoder: TextModel, task: Any, source: str | Path, output: str | Path, report: Report, top: int
+    encoder: TextModel, task: Any, source: str | Path, output: str | Path, report: OnDone, top: int
 ) -> WrittenRows:
     suffix, squad = Path(output).suffix.lower(), Path(source).suffix.lower() == ".json"
     if top > 1 and suffix != ".jsonl":
@@ -232,12 +231,12 @@ def _answer_file(
         known = ", ".join(formats.TABLE_SUFFIXES)
         raise InputError(f"{source}: questions are read from .json files (SQuAD's) and tables ({known})")
 
-    def read(problems: RowErrors) -> Iterator[tuple[int, Row, Question]]:
+    def read(errors: RowErrors) -> Iterator[tuple[int, Row, Question]]:
         if squad:
             for index, question in enumerate(read_squad(Path(source)).examples, 1):
                 yield index, {"id": question.id, "question": question.question}, question
         else:
-            for line, row, (pair, location) in text_reader(source, "question", "context")(problems):
+            for line, row, (pair, location) in text_reader(source, "question", "context")(errors):
                 yield line, row, Question("", pair[0], pair[1], (), location)
 
     def predict(batch: Sequence[Question]) -> Iterable[Row]:
@@ -258,7 +257,7 @@ def _squad_answers(encoder: TextModel, questions: Sequence[Question]) -> Iterato
 
 
 def _tag_file(
-    encoder: TextModel, task: Any, source: str | Path, output: str | Path, columns: Columns, report: Report
+    encoder: TextModel, task: Any, source: str | Path, output: str | Path, columns: Columns, report: OnDone
 ) -> WrittenRows:
     """Standard input and the names .txt, .csv, .tsv, .jsonl and .parquet have texts, others are CoNLL.
 
@@ -303,10 +302,10 @@ def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
 
 def _slot_tags(encoder: TextModel, source: Path) -> Iterator[tuple[str, int]]:
     """A line of tags for each line of words; an empty line stays one."""
-    problems = RowErrors(str(source))
+    errors = RowErrors(str(source))
     for number in (number for number, line in raw_lines(source) if not formats.is_utf8(line)):
-        problems.add(number, "not UTF-8 text")
-    problems.raise_if_any()
+        errors.add(number, "not UTF-8 text")
+    errors.raise_if_any()
     for batch in chunks((split_blanks(line) for _, line in raw_lines(source)), CHUNK_TEXTS):
         lines = [f"{' '.join(word.tag for word in tagged.words)}\n" for tagged in tag(encoder, batch)]
         yield "".join(lines), len(batch)
@@ -328,21 +327,21 @@ def _conll_tags(encoder: TextModel, source: str | Path, column: int) -> Iterator
 
 def _blocks(source: str | Path, column: int) -> Iterator[tuple[list[str], list[str]]]:
     """The sentences of a CoNLL file, as lines and words, and in order the lines between them, which have no words."""
-    problems = RowErrors(display_name(source))
+    errors = RowErrors(display_name(source))
     lines: list[str] = []
     words: list[str] = []
     width = 0
     for number, line in raw_lines(source):
         fields = split_columns(line)
         if not formats.is_utf8(line):
-            problems.add(number, "not UTF-8 text")
+            errors.add(number, "not UTF-8 text")
         elif fields and not -len(fields) <= column < len(fields):
-            problems.add(number, f"{len(fields)} columns, so words={column} is none of them")
+            errors.add(number, f"{len(fields)} columns, so words={column} is none of them")
         elif fields and not fields[column]:
-            problems.add(number, "a word is empty")
+            errors.add(number, "a word is empty")
         elif fields and len(fields) != (width := width or len(fields)):
-            problems.add(number, f"{len(fields)} columns, others have {width}; a file of sentences must end in .txt")
-        elif problems.messages:
+            errors.add(number, f"{len(fields)} columns, others have {width}; a file of sentences must end in .txt")
+        elif errors.messages:
             continue  # nothing more is tagged, the rest is only checked
         elif fields:
             lines.append(line)
@@ -352,6 +351,6 @@ def _blocks(source: str | Path, column: int) -> Iterator[tuple[list[str], list[s
                 yield lines, words
             yield [line], []
             lines, words = [], []
-    problems.raise_if_any()
+    errors.raise_if_any()
     if words:
         yield lines, words

@@ -15,12 +15,13 @@ from typing import Any
 import torch
 
 from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, Summary, Trained, begin, content_hash, make_config
+from kinfolk.api.fitting import Fitted, fit_pretraining
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
 from kinfolk.checkpoints.folder import pick_device
-from kinfolk.data.corpus import EncodedCorpus, Source, encode_corpus, read_documents, split_documents
+from kinfolk.data.corpus import Corpus, EncodedCorpus, encode_corpus, read_documents, split_documents
 from kinfolk.errors import InputError, check_choice, check_int
-from kinfolk.models.family import Model, init_model, weights_hash
+from kinfolk.models.family import Model, count_parameters, init_model, weights_hash, with_dropout
 from kinfolk.models.family import family as family_of
 from kinfolk.objectives.pretraining import Pretraining, PretrainingTask, pretraining
 from kinfolk.tasks.task import EvalResult
@@ -50,9 +51,9 @@ KINDS = {  # by head: what the model does, the hub's name for it, how to ask it
 
 def pretrain(
     kind: str,
-    corpus: Source,
+    corpus: Corpus,
     output: str | Path,
-    dev: Source | None = None,
+    dev: Corpus | None = None,
     size: str | None = None,
     changes: Mapping[str, Any] | None = None,
     documents: str | None = None,
@@ -124,8 +125,13 @@ def pretrain(
             raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
         length = config.context
     train, held_out = (encode_corpus(tokenizer, side, record.task.by_sentence) for side in sides)
+    fitted, usual = Fitted(), config
+    if start is None:
+        named = {"dropout": (changes or {}).get("dropout", (changes or {}).get("attention_dropout"))}
+        fitted = fit_pretraining(len(train.ids), count_parameters(family, config), named)
+        config = with_dropout(config, fitted["dropout"]) if "dropout" in fitted.reasons else config
     task = record.task(train, held_out, tokenizer, config, batch_size or record.batch_size, length, settings.seed)
-    return PretrainingExperiment(kind, record, task, settings, folder, used, start).run(session)
+    return PretrainingExperiment(kind, record, task, settings, folder, used, start, usual, fitted).run(session)
 
 
 def _length(record: Pretraining, given: Mapping[str, int | None]) -> int:
@@ -143,6 +149,10 @@ def _start(init: str | Path, record: Pretraining, changed: bool, tokenizer: Toke
     start = load_encoder(init, "cpu")
     if start.model.family.name != record.family:
         raise InputError(f"init: {init} is a {start.model.family.title}; a {family_of(record.family).title} is needed")
+    for name, value in record.changes.items():
+        own = getattr(start.model.config, name)
+        if own != value:
+            raise InputError(f"init: {init} has {name}={own}; {value} is needed")
     if changed:
         raise InputError("init: the checkpoint has its size and settings: leave out size and changes (--set)")
     if tokenizer is not None:
@@ -164,7 +174,8 @@ def _config(preset: Any, tokenizer: Tokenizer, record: Pretraining, length: int,
 
 
 class PretrainingExperiment(Experiment):
-    """A task on a corpus, evaluated by its own metrics."""
+    """A task on a corpus, evaluated by its own metrics. The saved config is the `usual` one, for those who fine-tune on
+    fewer texts."""
 
     def __init__(
         self,
@@ -175,9 +186,11 @@ class PretrainingExperiment(Experiment):
         folder: Path,
         device: torch.device,
         start: Encoder | None,
+        usual: Any,
+        fitted: Fitted,
     ):
         self.record, self.task, self.settings, self.folder, self.device = record, task, settings, folder, device
-        self.start, self.samples, self.location = start, task.samples, task.location
+        self.start, self.samples, self.location, self.usual = start, task.samples, task.location, usual
         self.baselines = task.baselines()
         train, dev, tokenizer, config = task.train, task.dev, task.tokenizer, task.config
         self.rows = [
@@ -188,6 +201,7 @@ class PretrainingExperiment(Experiment):
             "tokenizer": content_hash(tokenizer.to_json()),
             "data": [_corpus_hash(corpus) for corpus in (train, dev)],
             "start": None if start is None else weights_hash(start.model),
+            "chosen": dict(fitted.reasons),
         }
         unknown = 0.0 if tokenizer.unk_id is None else float((dev.ids == tokenizer.unk_id).mean())
         vocabulary = f"{tokenizer.kind}, {tokenizer.vocabulary_size:,} tokens"
@@ -201,6 +215,7 @@ class PretrainingExperiment(Experiment):
                 ("tokens", f"{len(train.ids):,} to train on, {len(dev.ids):,} for dev"),
                 ("vocabulary", f"{vocabulary}, {unknown:.2%} of the dev tokens unknown"),
                 ("model", f"{kind}, {parameters:,} parameters, {origin}"),
+                *fitted.rows,
             ]
         )
 
@@ -226,6 +241,8 @@ class PretrainingExperiment(Experiment):
 
     def text_model(self, model: Model, task: Any = None) -> Encoder:
         saved = LanguageModel if "next_token" in model.heads else Encoder
+        model = model.with_heads(dict(model.heads.items()))
+        model.config = self.usual
         return saved(model, self.task.tokenizer)
 
     def reported_settings(self) -> dict[str, str]:
@@ -255,7 +272,7 @@ def _with_heads(start: Model, heads: Mapping[str, int], seed: int) -> tuple[Mode
     missing = {name: labels for name, labels in heads.items() if name not in model.heads}
     fresh = init_model(model.family, model.config, seed, heads)
     pooler = [name for name in fresh.body.state_dict() if name.startswith("pooler.")]
-    if model.body.pooler is None and pooler:
+    if pooler and model.body.pooler is None:
         model.body.pooler = fresh.body.pooler
     else:
         pooler = []

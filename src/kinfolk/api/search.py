@@ -23,10 +23,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kinfolk import __version__
-from kinfolk.api.embed import EmbedSettings, Report, embed_settings, embed_texts, embed_width, write_vectors
+from kinfolk.api.embed import EmbedSettings, embed_settings, embed_texts, embed_width, write_vectors
 from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.formats import TEXT_COLUMN
-from kinfolk.data.writers import NpyWriter, json_line, open_npy
+from kinfolk.data.writers import NpyWriter, OnDone, json_line, open_npy
 from kinfolk.errors import FolderError, InputError, check_collection, check_int
 from kinfolk.files import (
     atomic_folder,
@@ -44,7 +44,7 @@ from kinfolk.text.tokenizer import SURROGATE
 FORMAT = 1
 BLOCK_BYTES = 2**24  # of vectors compared at once
 
-Row = str | Mapping[str, Any]
+IndexRow = str | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Hit:
 
 def build_index(
     encoder: TextModel,
-    rows: Iterable[Row],
+    rows: Iterable[IndexRow],
     folder: str | Path,
     column: str = TEXT_COLUMN,
-    report: Report = lambda done: None,
+    report: OnDone = lambda done: None,
 ) -> Index:
     """Write an index of `rows`: texts, or mappings whose `column` is the text."""
     check_collection(rows, "a collection of texts or rows")
@@ -88,7 +88,9 @@ def build_index(
     return Index.open(folder)
 
 
-def _stored(rows: Iterable[Row], column: str, stream: BinaryIO, starts: NpyWriter, blank: list[int]) -> Iterator[str]:
+def _stored(
+    rows: Iterable[IndexRow], column: str, stream: BinaryIO, starts: NpyWriter, blank: list[int]
+) -> Iterator[str]:
     """The texts of the rows, each stored on its way to the model; `blank` receives the indices of blank rows."""
     for index, row in enumerate(rows):
         text = row if isinstance(row, str) else row.get(column) if isinstance(row, Mapping) else None
@@ -118,8 +120,9 @@ def identity(encoder: TextModel) -> str:
 
 
 def _plain(settings: EmbedSettings) -> dict[str, Any]:
-    """Settings after a round trip through JSON."""
+    """Settings after a round trip through JSON, as 0.1.0 named them in its index folders."""
     content: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(settings)))
+    content["layers"]["numbers"] = content["layers"].pop("indices")
     return content
 
 

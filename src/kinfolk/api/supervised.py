@@ -25,7 +25,7 @@ from kinfolk.training.settings import TrainSettings
 
 COLLAPSED = 0.02  # within this of the majority-class baseline, a run has learned nothing
 # What an earlier task left in config.json is not handed on.
-TASK_SETTINGS = ("null_threshold", "pairs", "problem_type", "stride", "thresholds", "window")
+TASK_SETTINGS = ("middle", "null_threshold", "pairs", "problem_type", "stride", "thresholds", "window")
 MAX_LABELS = 50  # in the list of labels
 MAX_COLUMNS = 20  # of a confusion matrix; beyond, its largest counts are listed
 MAX_CONFUSIONS = 20
@@ -81,6 +81,9 @@ from transformers import AutoTokenizer, {0}
 tokenizer = AutoTokenizer.from_pretrained("this-folder")
 model = {0}.from_pretrained("this-folder")
 ```"""
+
+
+ADDED = "\n\nIts head has no bias: the number is what `model` gives plus `model.config.middle`."
 
 
 class SupervisedExperiment(Experiment):
@@ -163,6 +166,7 @@ class SupervisedExperiment(Experiment):
         card, by_seed = KINDS[task.kind], {seed: result.result.metrics for seed, result in results.items()}
         portable = task.head != "tag_crf" and not any(isinstance(head, ProbeHead) for head in model.heads.values())
         theirs = THEIRS.format(card.architecture) if portable else OURS_ALONE
+        theirs += ADDED if getattr(task, "middle", 0.0) else ""
         base, folder = base_model(self.encoder.name), Path(self.encoder.name).name
         local = f"the model of a folder {escaped(folder)}" if folder else "a model in memory"
         origin = self.origin.format(local if base is None else f"`{base}`")
@@ -283,8 +287,8 @@ def _confusion(labels: Sequence[str], matrix: list[list[int]] | None) -> str:
 
 
 def _mistakes(mistakes: Sequence[Mistake]) -> str:
-    header = "probability", "true label", "predicted", "where", "text"
-    rows = [(item.probability, item.truth, item.guess, item.where, item.text) for item in mistakes]
+    header = "probability", "true label", "predicted", "location", "text"
+    rows = [(item.probability, item.truth, item.guess, item.location, item.text) for item in mistakes]
     if rows and rows[0][0] is None:
         return table(("true value", *header[2:]), [row[1:] for row in rows], MAX_TEXT)
     return table(header, rows, MAX_TEXT) if rows else ""

@@ -47,15 +47,15 @@ USUAL: dict[str, Any] = {
     "evaluations": 10,
 }
 USUAL_SIZE, LABEL_SMOOTHING, FEWEST_PAIRS = "small", 0.1, 10
-Source = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
+PairData = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
 
 
 def train_translator(
     output: str | Path,
-    pairs: Source | None = None,
+    pairs: PairData | None = None,
     source: str | Path | None = None,
     target: str | Path | None = None,
-    dev: Source | None = None,
+    dev: PairData | None = None,
     columns: Sequence[str] | None = None,
     kind: str = "transformer",
     size: str | None = None,
@@ -159,7 +159,7 @@ def train_translator(
     return experiment.run(session, [*sides.notes, *experiment.notes])
 
 
-def _read(source: Source, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:
+def _read(source: PairData, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:
     if isinstance(source, str | Path):
         return read_pairs(source, columns, max_bad_rows)
     if isinstance(source, tuple) and len(source) == 2 and all(isinstance(side, str | Path) for side in source):

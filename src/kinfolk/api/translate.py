@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.api.align import copy_unknown, require_attention
-from kinfolk.api.predict_file import Report, text_reader, write_stream, write_table
+from kinfolk.api.predict_file import text_reader, write_stream, write_table
 from kinfolk.data.batching import chunks, token_batches
 from kinfolk.data.formats import STDIN, TABLE_SUFFIXES, Row, read_texts
+from kinfolk.data.writers import OnDone
 from kinfolk.errors import ConfigError, InputError, check_choice, check_int, check_texts, shorten_list, warn
 from kinfolk.files import check_not_same_file
 from kinfolk.generation.config import Beam, DecodingConstraints, Hypothesis, Penalty, Request, Sampling
@@ -184,7 +185,7 @@ class TranslationStats:
     unknown_source: int = 0  # tokens
     unknown_target: int = 0  # tokens, left out
 
-    def tell(self) -> None:
+    def report(self) -> None:
         known, unsupported = self.translator.trained_length, self.translator.decoding.unsupported
         messages = {
             f"{self.long:,} texts are longer than the {known:,} tokens that the model was trained on (the longest has "
@@ -263,7 +264,7 @@ def translate_chunks(translator: Any, texts: Iterable[str], settings: TranslateS
     """As `translate`, a chunk of texts at a time: memory stays the same however many there are."""
     stats = TranslationStats(translator)
     yield from counted_chunks(texts, settings, stats)
-    stats.tell()
+    stats.report()
 
 
 def counted_chunks(texts: Iterable[str], settings: TranslateSettings, stats: TranslationStats) -> Iterator[Chunk]:
@@ -348,7 +349,7 @@ def translate_file(
     output: str | Path,
     settings: TranslateSettings | None = None,
     column: str | None = None,
-    report: Report = lambda done: None,
+    report: OnDone = lambda done: None,
 ) -> int:
     """Translate every text of `source`, and write lines or, by its name, a table to `output`; the number of texts.
 
@@ -376,7 +377,7 @@ def translate_file(
         written = write_table(source, text_reader(source, column, ""), output, predict, CHUNK_TEXTS, report)
     else:
         written = write_stream(output, lines(), report)
-    stats.tell()
+    stats.report()
     return written.rows
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinfolk.api.evaluate import evaluate_bleu, mean_loss
+from kinfolk.api.evaluate import evaluate_bleu, translation_loss
 from kinfolk.api.experiment import Experiment, SeedResult, Summary, content_hash
 from kinfolk.api.fitting import Fitted
 from kinfolk.api.loaded import Translator
@@ -160,7 +160,7 @@ class TranslationExperiment(Experiment):
         left_out = len(self.dev.long) + len(self.dev.silent)
         if left_out and not self.dev.items:
             raise InputError(
-                f"none of the {left_out:,} dev pairs can be judged: they are longer than the model's "
+                f"none of the {left_out:,} dev pairs can be evaluated: they are longer than the model's "
                 f"{self.config.context:,} tokens or have nothing to read; bring others, or in Python dev=[]"
             )
         self.notes = [*_left_out(self.train_pairs), *_left_out(self.dev, "dev ")]
@@ -240,7 +240,7 @@ class TranslationExperiment(Experiment):
         translator = self.text_model(model)
         greedy = translator.translate_settings(beam=1)
         metrics = evaluate_bleu(translator, self.evaluated, greedy).metrics
-        loss = mean_loss(model, self.dev.items)
+        loss = translation_loss(model, self.dev.items)
         return max(metrics["bleu"], 100 * metrics["exact"]) - TIE_BREAK * loss, {**metrics, "loss": loss}
 
     def evaluated_tokens(self) -> tuple[float, float]:
@@ -260,8 +260,8 @@ class TranslationExperiment(Experiment):
     def reported_settings(self) -> dict[str, str]:
         settings = {"label smoothing": f"{self.smoothing:g}"}
         if self.sampling.maximum:
-            chance = f"at most {self.sampling.maximum:g}, {self.sampling.schedule}, {self.sampling.mode}"
-            settings["scheduled sampling"] = chance
+            probability = f"at most {self.sampling.maximum:g}, {self.sampling.schedule}, {self.sampling.mode}"
+            settings["scheduled sampling"] = probability
         if self.start is not None:
             settings["decoder initialized from"] = self.start.name
         return settings | super().reported_settings()

@@ -26,7 +26,7 @@ SETTINGS = {
 
 @options.group("settings", SETTINGS)
 def embed(
-    model: options.Model,
+    model: options.ModelName,
     source: Annotated[str, Option("--input", help="Texts, one a line, or a table; - is standard input.")],
     output: Annotated[Path, Option(help="A .npy file, with --pool none a .jsonl file; replaced if it exists.")],
     settings: dict[str, Any],
@@ -67,7 +67,7 @@ def count_texts(path: str, column: str | None) -> int | None:
 
 
 def search(
-    model: options.Model,
+    model: options.ModelName,
     index: Annotated[Path, Option(help="The index folder.")],
     query: Annotated[str | None, Argument(help="What to look for.")] = None,
     build: Annotated[str | None, Option(help="First build the index from these lines or this table.")] = None,

@@ -14,7 +14,7 @@ from kinfolk.cli.output import log_line, print_json, print_table, working
 
 @options.group("columns", {name: kind for name, kind in options.COLUMNS.items() if name != "label"})
 def predict(
-    model: options.Model,
+    model: options.ModelName,
     source: Annotated[
         str, Option("--input", help="Table, lines of text, CoNLL file, seq.in or SQuAD json; - reads lines from stdin.")
     ],
@@ -43,7 +43,7 @@ def predict(
 
 @options.group("columns", options.COLUMNS)
 def evaluate(
-    model: options.Model,
+    model: options.ModelName,
     source: Annotated[
         Path, Option("--input", help="Labelled file; pairs for a translator, text for a language model.")
     ],
@@ -84,7 +84,7 @@ def evaluate(
             read_pairs(source, named, max_bad_rows) if target is None else read_parallel(source, target, max_bad_rows)
         )
         bleu = evaluate_bleu(loaded, pairs.examples, loaded.translate_settings(beam=beam))
-        bleu.stats.tell()
+        bleu.stats.report()
         content = {"pairs": len(pairs.examples), "bad": pairs.bad, "metrics": dict(bleu.metrics)}
         show_metrics(content | {"signature": bleu.signature}, f"on {len(pairs.examples):,} pairs", json)
         if not json:
@@ -112,7 +112,7 @@ def evaluate(
             print(f"and {unseen:,} whose label is not in the training data")
     if result.mistakes:
         print("\nmost confident errors")
-        errors = [(item.probability, item.truth, item.guess, item.where, item.text[:80]) for item in result.mistakes]
+        errors = [(item.probability, item.truth, item.guess, item.location, item.text[:80]) for item in result.mistakes]
         print_table(("probability", "true", "predicted", "location", "text"), errors)
 
 

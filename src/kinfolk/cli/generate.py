@@ -20,7 +20,7 @@ SETTINGS = options.SAMPLING | {
 
 def fill_mask(
     text: Annotated[str, Argument(help="A text with one mask token or more.")],
-    model: options.Model,
+    model: options.ModelName,
     top: options.Top = 5,
     pieces: Annotated[int, Option(help="Also whole words of up to this number of subwords.")] = 1,
     words: Annotated[str | None, Option(help="Rank these words only: Rome,Paris.")] = None,
@@ -55,7 +55,7 @@ def fill_mask(
 @options.group("settings", SETTINGS)
 def generate(
     *,
-    model: options.Model,
+    model: options.ModelName,
     prompts: Annotated[list[str] | None, Argument(help="Prompts; by default an empty one.")] = None,
     settings: dict[str, Any],
     json: options.Json = False,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from kinfolk.cli.options import AllowPickle, Json, Model
+from kinfolk.cli.options import AllowPickle, Json, ModelName
 from kinfolk.cli.output import log_line, print_json, print_table, visible
 from kinfolk.errors import check_choice
 from kinfolk.files import is_folder
@@ -111,7 +111,7 @@ def model_lines(info: ModelInfo) -> dict[str, str]:
 
 def tokenize(
     text: Annotated[str, Argument(help="A text.")],
-    model: Model,
+    model: ModelName,
     second: Annotated[str | None, Argument(help="The second text of a pair.")] = None,
     json: Json = False,
 ) -> None:
@@ -135,7 +135,7 @@ def tokenize(
 
 
 def convert(
-    model: Model,
+    model: ModelName,
     output: Annotated[Path, Option(help="A folder that does not exist yet.")],
     to: Annotated[str, Option(help="kinfolk, or marian: for transformers and CTranslate2.")] = "kinfolk",
     allow_pickle: AllowPickle = False,

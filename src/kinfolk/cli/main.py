@@ -71,9 +71,9 @@ def grouped(function: Callable[..., None], prepare: bool = False) -> Callable[..
         if prepare:
             prepare_process()
         name, members = getattr(function, "group", ("", ()))
-        given = {member: arguments.pop(member) for member in members}
+        values = {member: arguments.pop(member) for member in members}
         if members:
-            arguments[name] = {member: value for member, value in given.items() if value is not None}
+            arguments[name] = {member: value for member, value in values.items() if value is not None}
         function(**arguments)
 
     return command

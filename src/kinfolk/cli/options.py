@@ -66,7 +66,7 @@ def parse_settings(parts: list[str] | None) -> dict[str, Any]:
     return settings
 
 
-Model = Annotated[str, Option(help='Model folder, hub name, or "demo".', show_default=False)]
+ModelName = Annotated[str, Option(help='Model folder, hub name, or "demo".', show_default=False)]
 TranslatorModel = Annotated[str, Option("--model", help='Translator folder, hub name, or "g2p-en".')]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 AllowPickle = Annotated[bool, Option("--allow-pickle", help="Open pytorch_model.bin too (weights only).")]

@@ -42,7 +42,7 @@ FINETUNING = {
     min_steps="150; 0 beside --batch-size or --batch-tokens",
 )
 def finetune(
-    model: options.Model,
+    model: options.ModelName,
     train: Annotated[Path, Option(help="Labelled table, CoNLL file, folder with seq.in and seq.out, or SQuAD json.")],
     output: options.RunFolder,
     training: dict[str, Any],

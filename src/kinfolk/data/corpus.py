@@ -26,10 +26,10 @@ CHUNK_TEXTS = 2048  # encoded at a time
 SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？｡؟।]+[」』”’）]*)")
 INITIAL = re.compile(r"(?:^|[\s(\"“'.])(?:\w|[A-Z]\w{1,2})\.$")  # of a name, or a title: J. Dr. Mrs.
 
-Source = str | Path | Sequence[str | Path]
+Corpus = str | Path | Sequence[str | Path]
 
 
-def read_documents(source: Source, documents: str | None = None, column: str | None = None) -> list[str]:
+def read_documents(source: Corpus, documents: str | None = None, column: str | None = None) -> list[str]:
     """The documents of files (lines, or the column of a table) or of a list of texts, each of which is one. A document
     keeps its line ends; blank ones are left out."""
     if documents is not None:

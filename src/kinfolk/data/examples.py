@@ -19,8 +19,7 @@ from kinfolk.errors import DataError, InputError, RowErrors, type_name
 DECILES = 10
 DEV_SHARE, MAX_DEV_PAIRS = 0.1, 2_000
 Label = str | float | tuple[str, ...]  # a class, a number, or any number of labels
-Item = TypeVar("Item")  # an example of any task, or a pair
-Group = list[int]  # indices of examples with the same text
+ExampleType = TypeVar("ExampleType")  # an example of any task, or a pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +90,13 @@ class Question:
 
 
 AnyExample = Example | Choice | Sentence | Question
-Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadResult(Generic[Read]):
+class ReadResult(Generic[ExampleType]):
     """The good rows of a file, the number of bad ones, the first of those as file:line: reason, and what was read."""
 
-    examples: list[Read]
+    examples: list[ExampleType]
     bad: int
     reasons: tuple[str, ...] = ()
     description: str = ""
@@ -152,7 +150,7 @@ def _with_label(example: Example, task: str) -> Example:
     raise InputError(f"{example.location}: the label {str(example.label)[:60]!r} is not {wanted}")
 
 
-def read_result(examples: list[Read], errors: RowErrors, description: str = "") -> ReadResult[Read]:
+def read_result(examples: list[ExampleType], errors: RowErrors, description: str = "") -> ReadResult[ExampleType]:
     """The result of a reader, unless there are too many bad rows or no good one."""
     errors.raise_if_any()
     if not examples:
@@ -172,8 +170,8 @@ def fingerprint(texts: tuple[str, ...]) -> bytes:
 
 
 def stratified_split(
-    examples: Sequence[Item], share: float = DEV_SHARE, seed: int = 0
-) -> tuple[list[Item], list[Item]]:
+    examples: Sequence[ExampleType], share: float = DEV_SHARE, seed: int = 0
+) -> tuple[list[ExampleType], list[ExampleType]]:
     """(train, dev): about `share` of the examples is held out, at least one text; file order is kept on both sides.
     Examples of the same `origin`, but for case and blanks, stay together. Classes keep their shares, numbers those of
     their deciles. The first text of every class and the last one of any label or tag stay in train. Walks through the
@@ -183,7 +181,7 @@ def stratified_split(
     strata = _strata(examples)
     left = Counter(name for groups in strata for group in groups for name in _names(examples, group))
 
-    def spare(group: Group) -> bool:  # does the training part have its labels and tags in another group too?
+    def spare(group: list[int]) -> bool:  # does the training part have its labels and tags in another group too?
         return all(left[name] > 1 for name in _names(examples, group))
 
     generator = random.Random(f"{seed} split")
@@ -208,7 +206,9 @@ def stratified_split(
     return _sides(examples, dev)
 
 
-def split_pairs(pairs: Sequence[Item], limit: int = MAX_DEV_PAIRS, seed: int = 0) -> tuple[list[Item], list[Item]]:
+def split_pairs(
+    pairs: Sequence[ExampleType], limit: int = MAX_DEV_PAIRS, seed: int = 0
+) -> tuple[list[ExampleType], list[ExampleType]]:
     """(train, dev) of pairs: a tenth is held out for dev, but at most 2,000; no source is on both sides."""
     groups = _groups(pairs)
     if len(groups) < 2:
@@ -224,22 +224,22 @@ def split_pairs(pairs: Sequence[Item], limit: int = MAX_DEV_PAIRS, seed: int = 0
     return _sides(pairs, dev)
 
 
-def _sides(examples: Sequence[Item], dev: set[int]) -> tuple[list[Item], list[Item]]:
+def _sides(examples: Sequence[ExampleType], dev: set[int]) -> tuple[list[ExampleType], list[ExampleType]]:
     train = [example for index, example in enumerate(examples) if index not in dev]
     return train, [examples[index] for index in sorted(dev)]
 
 
-def _groups(examples: Sequence[Any]) -> list[Group]:
-    groups: dict[bytes, Group] = {}
+def _groups(examples: Sequence[Any]) -> list[list[int]]:
+    groups: dict[bytes, list[int]] = {}
     for index, example in enumerate(examples):
         groups.setdefault(fingerprint(example.origin), []).append(index)
     return list(groups.values())
 
 
-def _strata(examples: Sequence[Any]) -> list[list[Group]]:
+def _strata(examples: Sequence[Any]) -> list[list[list[int]]]:
     numbers = sorted(numeric_labels(examples))
     cuts = [numbers[len(numbers) * decile // DECILES] for decile in range(1, DECILES)] if numbers else []
-    strata: dict[str, list[Group]] = {}
+    strata: dict[str, list[list[int]]] = {}
     for group in _groups(examples):
         first = examples[group[0]]
         label = first.label if isinstance(first, Example) else None
@@ -248,7 +248,7 @@ def _strata(examples: Sequence[Any]) -> list[list[Group]]:
     return [strata[name] for name in sorted(strata)]
 
 
-def _names(examples: Sequence[Any], group: Group) -> set[str]:
+def _names(examples: Sequence[Any], group: list[int]) -> set[str]:
     names: set[str] = set()
     for index in group:
         match examples[index]:

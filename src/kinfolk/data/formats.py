@@ -33,7 +33,7 @@ LONGEST_LINE = 64 * 2**20  # a longer line is not text, and must not fill the me
 ESCAPED = re.compile("[\udc80-\udcff]")  # what decoding makes of a byte that is not UTF-8
 
 Row = dict[str, Any]
-Rows = Iterator[tuple[int, Row]]  # each with its line
+NumberedRows = Iterator[tuple[int, Row]]  # each with its line
 Lines = Iterator[tuple[int, str]]
 Records = Iterator[tuple[int, list[str]]]
 
@@ -111,7 +111,7 @@ def numbered_lines(path: str | Path, errors: RowErrors) -> Lines:
 
 def numbered_rows(
     path: str | Path, errors: RowErrors, column: str | None = None, header: Sequence[str] | None = None
-) -> Rows:
+) -> NumberedRows:
     """Rows of a table, each with the number of its first line, or in a .parquet file its own. `column` must be there.
     `header` names the columns of a .csv or .tsv file whose first line is already a row."""
     suffix = Path(path).suffix.lower()
@@ -154,7 +154,7 @@ def is_utf8(text: str) -> bool:
     return text.isascii() or not ESCAPED.search(text)
 
 
-def _json_rows(lines: Lines, column: str | None, errors: RowErrors) -> Rows:
+def _json_rows(lines: Lines, column: str | None, errors: RowErrors) -> NumberedRows:
     for number, line in lines:
         if not line.strip():
             continue
@@ -171,7 +171,7 @@ def _json_rows(lines: Lines, column: str | None, errors: RowErrors) -> Rows:
             yield number, row
 
 
-def _table_rows(records: Records, column: str | None, header: Sequence[str] | None, errors: RowErrors) -> Rows:
+def _table_rows(records: Records, column: str | None, header: Sequence[str] | None, errors: RowErrors) -> NumberedRows:
     first, names = next(records, (1, [])) if header is None else (1, list(header))
     _refuse_tabs(first, names, errors)
     for name, count in Counter(names).items():
@@ -222,7 +222,7 @@ def _csv_records(lines: Lines, errors: RowErrors, count: int | None) -> Records:
             errors.add(number, "not UTF-8 text")
 
 
-def parquet_rows(path: Path, errors: RowErrors, column: str | None = None) -> Rows:
+def parquet_rows(path: Path, errors: RowErrors, column: str | None = None) -> NumberedRows:
     """Each row with its number, from 1; `column` must be there."""
     with open_parquet(path) as file:
         names = file.schema_arrow.names

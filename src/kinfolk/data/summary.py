@@ -149,14 +149,14 @@ def _token_stats(train: Iterable[AnyExample], counts: TokenCounts, limit: int) -
 
 
 def _duplicates(examples: Iterable[AnyExample], seen: dict[bytes, str], adding: bool) -> Duplicates:
-    found: list[tuple[str, str]] = []
+    repeats: list[tuple[str, str]] = []
     for example in examples:
         key = fingerprint(example.content)
         if key in seen:
-            found.append((example.location, seen[key]))
+            repeats.append((example.location, seen[key]))
         elif adding:
             seen[key] = example.location
-    return Duplicates(len(found), tuple(found[:SHOWN]))
+    return Duplicates(len(repeats), tuple(repeats[:SHOWN]))
 
 
 def _label_warnings(counts: Counter[str], dev: Iterable[AnyExample]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
@@ -21,6 +21,8 @@ import numpy as np
 from kinfolk.data.formats import PARQUET, TABLE_SUFFIXES, Row, import_pyarrow, open_parquet
 from kinfolk.errors import DataError, FolderError, InputError
 from kinfolk.files import require_file
+
+OnDone = Callable[[int], None]  # called with the number of texts or rows that were just done
 
 
 def table_format(path: str | Path) -> TableFormat:

@@ -23,9 +23,10 @@ from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
 from kinfolk.models.encoder_family import FEED_FORWARD, TextForm, encoder_family, encoder_keys, masked_keys
 from kinfolk.models.family import Preset
+from kinfolk.nn.activations import ACTIVATIONS
 from kinfolk.nn.blocks import Stack, build_block
 from kinfolk.nn.embeddings import BucketedBias, SummedEmbeddings
-from kinfolk.nn.fast.linear import ACTIVATIONS, Embedding, Linear
+from kinfolk.nn.fast.linear import Embedding, Linear
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.nn.scopes import Full, Scope
 from kinfolk.nn.trace import Trace

@@ -274,6 +274,12 @@ def count_parameters(family: Family, config: Any) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
+def with_dropout(config: Any, dropout: float) -> Any:
+    """A config with this dropout, of attention too."""
+    names = [name for name in ("dropout", "attention_dropout") if hasattr(config, name)]
+    return replace(config, **dict.fromkeys(names, dropout))
+
+
 def with_new_head(
     model: Model, name: str, labels: int, seed: int = 0, dropout: float | None = None
 ) -> tuple[Model, list[str]]:
@@ -285,8 +291,7 @@ def with_new_head(
     if name not in family.heads:
         raise MissingHeadError(f"{family.title} has no {name} head; its heads are {', '.join(family.heads)}")
     if dropout is not None:
-        names = [name for name in ("dropout", "attention_dropout") if hasattr(config, name)]
-        config = replace(config, **dict.fromkeys(names, dropout))
+        config = with_dropout(config, dropout)
     new = Model(family, config, {name: labels})
     init_normal(new, seed)
     body = {tensor: weight for tensor, weight in model.state_dict().items() if tensor.startswith("body.")}

@@ -26,9 +26,10 @@ from torch import Tensor, nn
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family, Head, Keys, Preset, init_xavier
+from kinfolk.nn.activations import ACTIVATIONS
 from kinfolk.nn.blocks import Stack, build_block
 from kinfolk.nn.embeddings import ARRANGEMENTS, sinusoids
-from kinfolk.nn.fast.linear import ACTIVATIONS, Dropout, Embedding, Norm
+from kinfolk.nn.fast.linear import Dropout, Embedding, Norm
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Tokens
 from kinfolk.nn.scopes import Causal, Full

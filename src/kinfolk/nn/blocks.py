@@ -30,7 +30,7 @@ from kinfolk.nn.state import CrossCache, DecoderState, KeyValueCache
 from kinfolk.nn.trace import Trace
 
 # What cross-attention looks at: the encoder's vectors (n, width), target x source as a plan, and perhaps a trace of it.
-Source = tuple[Tensor, AttentionPlan, Trace | None]
+CrossSource = tuple[Tensor, AttentionPlan, Trace | None]
 
 
 class FeedForward(nn.Module):
@@ -74,7 +74,7 @@ class Block(nn.Module):
         plan: AttentionPlan,
         bias: Bias | None = None,
         trace: Trace | None = None,
-        source: Source | None = None,
+        source: CrossSource | None = None,
     ) -> Tensor:
         """(tokens, width) -> (tokens, width), or of the plan's `rows` alone."""
         hidden = self._residual(hidden, self.attention_norm, lambda x: self.attention(x, plan, bias, trace), plan.rows)
@@ -134,7 +134,7 @@ class Stack(nn.Module):
         bias: Bias | None = None,
         trace: Trace | None = None,
         depth: int | None = None,
-        source: Source | None = None,
+        source: CrossSource | None = None,
     ) -> Tensor:
         """Run the first `depth` layers (all by default), giving each layer's vectors to the trace."""
         depth = self.layers if depth is None else depth

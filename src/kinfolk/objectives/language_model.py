@@ -162,11 +162,11 @@ class TokenBlocks(EpochSamples):
         self.length = min(length, self.period)
         super().__init__(math.ceil(self.period / self.length), batch_size, seed)
 
-    def make(self, epoch: int, number: int, generator: random.Random) -> Sample:
-        start = self.shift(epoch, self.length) + number * self.length
-        places = np.arange(start, start + self.length) % self.period
-        ids, targets = self.stream[places].tolist(), self.stream[places + 1].tolist()
-        return Sample(ids, [], targets, int(places[0]))
+    def make(self, epoch: int, index: int, generator: random.Random) -> Sample:
+        start = self.shift(epoch, self.length) + index * self.length
+        positions = np.arange(start, start + self.length) % self.period
+        ids, targets = self.stream[positions].tolist(), self.stream[positions + 1].tolist()
+        return Sample(ids, [], targets, int(positions[0]))
 
 
 class LanguageModelTask(PretrainingTask):

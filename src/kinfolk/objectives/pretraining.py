@@ -56,7 +56,7 @@ def pretraining(name: str) -> Pretraining:
 
 class EpochSamples(Sequence[Sample], Plan):
     """Samples that are made when they are asked for, new ones in every epoch, and which of them make a batch. Sample
-    `index` is number index % per_epoch of epoch index // per_epoch; it depends on nothing but the seed and its
+    `index` is the one at index % per_epoch of epoch index // per_epoch; it depends on nothing but the seed and its
     index."""
 
     def __init__(self, per_epoch: int, batch_size: int, seed: int):
@@ -65,7 +65,7 @@ class EpochSamples(Sequence[Sample], Plan):
         self._order: tuple[int, list[int]] = (-1, [])
 
     @abstractmethod
-    def make(self, epoch: int, number: int, generator: random.Random) -> Sample:
+    def make(self, epoch: int, index: int, generator: random.Random) -> Sample:
         """One of the samples of an epoch."""
 
     def __len__(self) -> int:
@@ -76,8 +76,8 @@ class EpochSamples(Sequence[Sample], Plan):
         return (self[index] for index in range(self.per_epoch))
 
     def __getitem__(self, index: Any) -> Any:  # a single index, of any epoch
-        epoch, number = divmod(index, self.per_epoch)
-        return self.make(epoch, number, random.Random(f"{self.seed} sample {index}"))
+        epoch, within = divmod(index, self.per_epoch)
+        return self.make(epoch, within, random.Random(f"{self.seed} sample {index}"))
 
     def shift(self, epoch: int, length: int) -> int:
         """Where an epoch begins to cut a text into pieces of this length."""

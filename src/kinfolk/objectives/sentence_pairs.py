@@ -36,11 +36,11 @@ class SentencePairs(EpochSamples):
         self.starts = np.concatenate([[0], np.cumsum(np.where(counts > 1, sizes, 0))])  # of documents that can give A
         super().__init__(max(1, int(self.starts[-1]) // self.content), batch_size, seed)
 
-    def make(self, epoch: int, number: int, generator: random.Random) -> Sample:
-        place = (self.shift(epoch, self.content) + number * self.content) % int(self.starts[-1])
-        document = int(np.searchsorted(self.starts, place, side="right")) - 1
+    def make(self, epoch: int, index: int, generator: random.Random) -> Sample:
+        position = (self.shift(epoch, self.content) + index * self.content) % int(self.starts[-1])
+        document = int(np.searchsorted(self.starts, position, side="right")) - 1
         first, end = (int(bound) for bound in self.corpus.documents[document : document + 2])
-        inside = self.corpus.sentences[first] + place - self.starts[document]
+        inside = self.corpus.sentences[first] + position - self.starts[document]
         sentence = min(int(np.searchsorted(self.corpus.sentences, inside, side="right")) - 1, end - 2)
         target = generator.randint(2, self.content) if generator.random() < SHORT else self.content
         last = self._until(sentence, end, target, least=2)

@@ -6,7 +6,7 @@ Regress      (s - y)^2
 Tag          -w_y log softmax(s)_y               at the first subword of each word
 CrfTag       -log p(tags of the sentence)        p from a linear-chain random field (nn/crf.py)
 Span         -(log p_start + log p_end) / 2      where the answer lies; (0, 0) when there is none
-Choose       -log softmax(s)_y                   over the options of each example, however many there are
+MultipleChoice  -log softmax(s)_y                   over the options of each example, however many there are
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class ChoiceBatch(Batch):
 
 
 @dataclass(frozen=True)
-class Choose(Supervised):
+class MultipleChoice(Supervised):
     """One of several options, each scored by a head with one output; a sample's target is its `Options`."""
 
     head: str = "choose"

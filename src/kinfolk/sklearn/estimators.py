@@ -26,7 +26,7 @@ from kinfolk.data.tagging import detect_scheme, to_iob2
 from kinfolk.errors import InputError, shorten_list, type_name
 from kinfolk.sklearn.base import TextEstimator, TextLearner, loaded
 from kinfolk.tasks.tag import split_text_words, tag, tag_probabilities, tag_task
-from kinfolk.tasks.text import score_texts, text_task
+from kinfolk.tasks.text import classify, score_texts, text_task
 from kinfolk.text.tokenizer import Text
 from kinfolk.text.windows import check_text
 from kinfolk.training.metrics import probabilities, softmax, tagging
@@ -259,14 +259,14 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """The labels as y had them: an array of labels, a list of lists, or a table of zeros and ones."""
-        chances = self.predict_proba(X)
+        rows = self.predict_proba(X)
         if self.label_form_ == ONE:
-            return self.classes_[chances.argmax(1)]
+            return self.classes_[rows.argmax(1)]
         thresholds, tuned = np.full(len(self.classes_), 0.5), text_task(self.encoder_).thresholds
         if tuned is not None:
             ours, theirs = self._columns()
             thresholds[ours] = np.array(tuned)[theirs]
-        table = chances >= thresholds
+        table = rows >= thresholds
         return table.astype(int) if self.label_form_ == TABLE else [self.classes_[row].tolist() for row in table]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
@@ -313,8 +313,7 @@ class TextRegressor(RegressorMixin, TextLearner):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The numbers, (texts,)."""
         check_is_fitted(self)
-        chunks = [scores[:, 0] for scores in score_texts(self.encoder_, texts_of(X))]
-        return np.concatenate([np.zeros(0), *chunks])
+        return np.array([prediction.value for prediction in classify(self.encoder_, texts_of(X))], dtype=float)
 
 
 @dataclass(eq=False, repr=False)
@@ -353,7 +352,7 @@ class TextTagger(TextLearner):
         check_is_fitted(self)
         labels = tag_task(self.encoder_).labels
         order = [labels.index(name) for name in self.classes_]  # no tag is held out altogether, so training saw all
-        return [chances[:, order] for chances in tag_probabilities(self.encoder_, words_of(X))]
+        return [rows[:, order] for rows in tag_probabilities(self.encoder_, words_of(X))]
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """F1 of whole entities, as conlleval counts them; accuracy of words where tags mark no spans."""

@@ -20,7 +20,7 @@ from kinfolk.data.examples import Choice
 from kinfolk.errors import InputError
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
-from kinfolk.objectives.supervised import ChoiceBatch, Choose, Options
+from kinfolk.objectives.supervised import ChoiceBatch, MultipleChoice, Options
 from kinfolk.tasks.task import Dataset, EvalResult, Mistake, Task, TaskOptions, most_confident, refuse, require_head
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.windows import DEFAULT_WINDOWS, CutCount, TokenCounts, Windows
@@ -31,10 +31,10 @@ CHUNK_CHOICES = 512
 
 @dataclass(frozen=True)
 class Chosen:
-    """The option that fits best, its number (from 0) and probability; and the probabilities of all options."""
+    """The option that fits best, its index and probability; and the probabilities of all options."""
 
     option: str
-    number: int
+    index: int
     probability: float
     probabilities: tuple[float, ...]
 
@@ -56,7 +56,7 @@ class ChoiceTask(Task):
         return cls(options.windows)
 
     def objective(self, model: Model) -> Objective:
-        return Choose(model.config.segments)
+        return MultipleChoice(model.config.segments)
 
     def dataset(
         self, tokenizer: Tokenizer, examples: Sequence[Choice], context: int, counts: TokenCounts | None = None
@@ -94,13 +94,13 @@ class ChoiceTask(Task):
         wrong = [
             Mistake(choice.location, choice.context, choice.options[choice.answer], taken.option, taken.probability)
             for taken, choice in zip(self.chosen(model, dataset), dataset.examples, strict=True)
-            if choice.answer is not None and taken.number != choice.answer
+            if choice.answer is not None and taken.index != choice.answer
         ]
         return EvalResult({"accuracy": 1 - len(wrong) / len(dataset.examples)}, mistakes=most_confident(wrong))
 
     def columns(self, prediction: Chosen) -> dict[str, Any]:
         probability = round(prediction.probability, 6)
-        return {"choice": prediction.number, "option": prediction.option, "probability": probability}
+        return {"choice": prediction.index, "option": prediction.option, "probability": probability}
 
 
 def choice_task(text_model: TextModel) -> ChoiceTask:

@@ -217,8 +217,10 @@ class TagTask(Task):
         words = [WordTags([OUTSIDE] * len(example.words), [0.0] * len(example.words)) for example in dataset.examples]
         for index, path, table in self._decode(model, scored):
             best = np.take_along_axis(table, path[:, None], 1)[:, 0]
-            for word, label, chance in zip(scored[index].words.tolist(), path.tolist(), best.tolist(), strict=True):
-                words[index].tags[word], words[index].probabilities[word] = self.labels[label], chance
+            for word, label, probability in zip(
+                scored[index].words.tolist(), path.tolist(), best.tolist(), strict=True
+            ):
+                words[index].tags[word], words[index].probabilities[word] = self.labels[label], probability
         return words
 
     def probabilities(self, model: Model, dataset: TagDataset) -> list[np.ndarray]:
@@ -253,10 +255,9 @@ class TagTask(Task):
         if not has_spans(self.labels):
             words = prediction.words
             return {"words": [word.text for word in words], "tags": [word.tag for word in words]}
-        names = ("type", "text", "start", "end")
+        names = ("type", "text", "start", "end", "probability")
         rows = [{name: getattr(entity, name) for name in names} for entity in prediction.entities]
-        chances = ({"probability": round(entity.probability, 6)} for entity in prediction.entities)
-        return {"entities": [row | chance for row, chance in zip(rows, chances, strict=True)]}
+        return {"entities": [row | {"probability": round(row["probability"], 6)} for row in rows]}
 
 
 def _first_subwords(

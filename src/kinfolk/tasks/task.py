@@ -32,7 +32,7 @@ MAX_MISTAKES = 20  # most confident errors that are listed
 class Mistake:
     """An example that the model got wrong, and how sure it was; of numbers, which are never quite right, None."""
 
-    where: str
+    location: str
     text: str
     truth: str
     guess: str

@@ -74,7 +74,8 @@ class TextTask(Task):
     windows: Windows = DEFAULT_WINDOWS
     weights: tuple[float, ...] | None = None
     thresholds: tuple[float, ...] | None = None  # of multilabel: the probability from which on a label is given
-    middle: float = 0.0  # of regress: training sees numbers of mean 0 and deviation 1, whatever their own are
+    # Of regress: training sees numbers of mean 0 and deviation 1; the value of a score is score * spread + middle.
+    middle: float = 0.0
     spread: float = 1.0
     pairs: bool | None = None  # did training see pairs of texts? None where it saw both, or nobody knows
 
@@ -192,9 +193,10 @@ class TextTask(Task):
             output = self._values(scores)
             extent = np.abs(output - np.array(dataset.targets, dtype=np.float64))
         elif self.kind == "multilabel":
-            chances, truth = metrics.probabilities(scores), self._truth(dataset.targets)[:, : len(self.labels)]
-            output = chances >= np.array(self._thresholds)
-            extent = np.where(output != truth, np.where(output, chances, 1 - chances), 0.0).max(1)
+            truth = self._truth(dataset.targets)[:, : len(self.labels)]
+            probabilities = metrics.probabilities(scores)
+            output = probabilities >= np.array(self._thresholds)
+            extent = np.where(output != truth, np.where(output, probabilities, 1 - probabilities), 0.0).max(1)
         else:
             output = scores.argmax(1)
             extent = np.where(output != np.array(dataset.targets), metrics.softmax(scores).max(1), 0.0)
@@ -235,6 +237,8 @@ class TextTask(Task):
             last: Any = model.heads["classify"].output
             with torch.no_grad():
                 last.weight.mul_(self.spread)
+                if last.bias is None:  # GPT's: the middle has no place in it, and stays with the task
+                    return replace(self, spread=1.0)
                 last.bias.mul_(self.spread).add_(self.middle)
             return replace(self, middle=0.0, spread=1.0)
         if self.kind != "multilabel" or not dataset.samples:
@@ -261,7 +265,7 @@ class TextTask(Task):
     def predictions(self, scores: np.ndarray) -> list[Prediction]:
         """Scores in the user's words."""
         if self.kind == "regress":
-            return [Prediction(value=float(row[0])) for row in scores]
+            return [Prediction(value=value) for value in self._values(scores).tolist()]
         rows = metrics.softmax(scores) if self.kind == "classify" else metrics.probabilities(scores)
         named = [dict(zip(self.labels, map(float, row), strict=True)) for row in rows]
         if self.kind == "classify":
@@ -275,13 +279,14 @@ class TextTask(Task):
         if prediction.value is not None:
             return {"value": round(prediction.value, 6)}
         if prediction.labels is not None:
-            chances = prediction.probabilities or {}
-            shares = "|".join(f"{chances[label]:.6g}" for label in prediction.labels)
+            probabilities = prediction.probabilities or {}
+            shares = "|".join(f"{probabilities[label]:.6g}" for label in prediction.labels)
             return {"labels": "|".join(prediction.labels), "probabilities": shares}
         return {"label": prediction.label, "probability": round(prediction.probability or 0.0, 6)}
 
     def to_hf(self) -> dict[str, Any]:
-        own = {"thresholds": None if self.thresholds is None else list(self.thresholds), "pairs": self.pairs}
+        limits = None if self.thresholds is None else list(self.thresholds)
+        own = {"thresholds": limits, "middle": self.middle or None, "pairs": self.pairs}
         known = {name: value for name, value in own.items() if value is not None}
         return {"problem_type": PROBLEM_TYPES[self.kind]} | super().to_hf() | known
 
@@ -307,14 +312,16 @@ def text_task(text_model: TextModel) -> TextTask:
     config, labels = text_model.hf_config, saved_labels(text_model, "classify", "classifier")
     kinds = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
     kind = kinds.get(str(config.get("problem_type")), "regress" if len(labels) == 1 else "classify")
-    limits, pairs = config.get("thresholds"), config.get("pairs")
+    limits, pairs, middle = config.get("thresholds"), config.get("pairs"), config.get("middle", 0.0)
     if limits is not None:
         if not isinstance(limits, list) or [type(limit) in (int, float) for limit in limits] != [True] * len(labels):
             raise ConfigError(f"config.json: thresholds is not a list of {len(labels)} numbers")
         limits = tuple(map(float, limits))
     if pairs not in (True, False, None):
         raise ConfigError("config.json: pairs is not true or false")
-    return TextTask(kind, labels, Windows.from_hf(config), thresholds=limits, pairs=pairs)
+    if type(middle) not in (int, float) or abs(middle) > 1e300:
+        raise ConfigError("config.json: middle is not a number")
+    return TextTask(kind, labels, Windows.from_hf(config), thresholds=limits, middle=float(middle), pairs=pairs)
 
 
 def score_texts(

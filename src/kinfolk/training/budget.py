@@ -23,6 +23,7 @@ REHEARSAL = 0.05  # of the minutes, at most; but two steps
 EVALUATING = 0.1  # of the minutes, at most; but one evaluation at least
 LOOK_EVERY = 1 / 30  # of the minutes: how often the plan is looked at
 WORTH_A_PLAN = 0.005  # of the minutes: smaller corrections wait for the next look
+APART = 0.5  # of a part of the run, at least: how soon an evaluation may follow a new plan
 FORWARD = 1 / 3  # of the time of a training step: its forward pass
 FEW_STEPS = 30  # with fewer a run learns little, whatever the model
 WRITTEN_PER_SECOND = 2e8  # bytes of a checkpoint, before one was timed
@@ -84,6 +85,11 @@ class Horizon:
 def _parts(progress: float, count: int) -> int:
     """How many of `count` equal parts are done; a share that lacks a rounding error counts."""
     return int(progress * count + 1e-9)
+
+
+def _until_next(progress: float, count: int) -> float:
+    """How much of one of `count` equal parts is left."""
+    return _parts(progress, count) + 1 - progress * count
 
 
 class Clock:
@@ -172,18 +178,18 @@ class Budget:
             self.costs = replace(self.costs, **{what: seconds})
             self._least = 1 if what == "evaluation" else self._least
 
-    def steps_with(self, share: float) -> int:
-        """How many steps fit into the time that is left, of this share of a batch."""
-        costs = replace(self.costs, step=self.costs.step * share)
-        return self._fitting(self.limit.seconds - self.used, self.evaluations, costs)[0]
+    @property
+    def steps(self) -> int:
+        """How many fit into the time that is left."""
+        return self._fitting(self.limit.seconds - self.used, self.evaluations, self.costs)[0]
 
-    def first(self, share: float) -> Horizon:
-        """The first plan, of this share of a batch."""
-        self.costs = replace(self.costs, step=self.costs.step * share)
+    def first(self) -> Horizon:
+        """The first plan. It has two steps at least: after the first of them it is known whether there is time for
+        more."""
         steps, evaluations = self._fitting(self.limit.seconds - self.used, self.evaluations, self.costs)
-        return Horizon(((0, steps, evaluations),))
+        return Horizon(((0, max(2, steps), evaluations),))
 
-    def told(self, horizon: Horizon, batch: str) -> str:
+    def describe(self, horizon: Horizon, batch: str) -> str:
         """A first plan in words; `batch` says of what size batches are."""
         left = max(0.0, self.limit.seconds - self.used)
         plan = (
@@ -198,10 +204,12 @@ class Budget:
         self._learn_steps()
         if step >= horizon.total:
             return horizon
-        wanted = self.evaluations
+        wanted, progress = self.evaluations, horizon.progress(step)
         if self.every is None:
             wanted = self.costs.evaluations_that_pay(self.limit.seconds, wanted, self._least)
-        ahead = wanted - _parts(horizon.progress(step), wanted)
+        while wanted != horizon.evaluations and wanted > 1 and _until_next(progress, wanted) < APART:
+            wanted -= 1  # the last one, of the plan before, is only just over
+        ahead = wanted - _parts(progress, wanted)
         steps, _ = self._fitting(self.limit.seconds - self.looked, ahead, self.costs)
         change = abs(step + steps - horizon.total) * self.costs.step
         if change < WORTH_A_PLAN * self.limit.seconds and wanted == horizon.evaluations:
@@ -210,9 +218,11 @@ class Budget:
 
     def _learn_steps(self) -> None:
         if self._steps:
-            # What was slow for a moment need not stay so, unless little time is left for it to change.
-            recent = min(1.0, max(0.5, self.used / self.limit.seconds))
-            step_seconds = (1 - recent) * self.costs.step + recent * mean(self._steps)
+            # What was slow for a moment need not stay so, unless little time is left for it to change. No machine is
+            # faster for a moment: it was slow when it was timed before.
+            seconds = mean(self._steps)
+            recent = min(1.0, max(0.5, self.used / self.limit.seconds)) if 2 * seconds > self.costs.step else 1.0
+            step_seconds = (1 - recent) * self.costs.step + recent * seconds
             slower = step_seconds / self.costs.step  # so will be what was not timed since
             self.costs = replace(self.costs, step=step_seconds, evaluation=slower * self.costs.evaluation)
             self._steps.clear()

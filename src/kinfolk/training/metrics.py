@@ -10,7 +10,7 @@ import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any, NamedTuple
@@ -92,17 +92,23 @@ def best_thresholds(scores: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 @extra("training needs scipy")
 def regression(scores: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Pearson's and Spearman's correlation, mean absolute error and root mean squared error."""
+    """Pearson's and Spearman's correlation (0 where undefined), mean absolute error and root mean squared error."""
     from scipy.stats import pearsonr, spearmanr
 
     guesses = scores[:, 0]
-    spread = guesses.std() > 0 and truth.std() > 0  # without it a correlation has no meaning
     return {
-        "pearson": float(pearsonr(guesses, truth)[0]) if spread else 0.0,
-        "spearman": float(spearmanr(guesses, truth)[0]) if spread else 0.0,
+        "pearson": _correlation(pearsonr, guesses, truth),
+        "spearman": _correlation(spearmanr, guesses, truth),
         "mean_absolute_error": float(np.abs(guesses - truth).mean()),
         "root_mean_squared_error": float(np.sqrt(((guesses - truth) ** 2).mean())),
     }
+
+
+def _correlation(measure: Callable[..., Any], guesses: np.ndarray, truth: np.ndarray) -> float:
+    """0 where it is not defined: of numbers that are all equal (their deviation may not be 0, but a rounding error)."""
+    if np.ptp(guesses) > 0 and np.ptp(truth) > 0:
+        return float(measure(guesses, truth)[0])
+    return 0.0
 
 
 @extra("training needs scikit-learn and seqeval")

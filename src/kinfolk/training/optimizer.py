@@ -106,14 +106,14 @@ def build_optimizer(model: Model, settings: OptimizerSettings) -> torch.optim.Ad
 
 def _pieces(model: nn.Module) -> dict[str, int]:
     """Of how many projections each matrix consists: linear maps and recurrent layers, but no tables."""
-    found = dict[str, int]()
+    pieces = dict[str, int]()
     for path, module in model.named_modules():
         for name, weight in module.named_parameters(prefix=path, recurse=False):
             if isinstance(module, nn.RNNBase):
-                found[name] = len(weight) // module.hidden_size
+                pieces[name] = len(weight) // module.hidden_size
             elif isinstance(module, nn.Linear):
-                found[name] = PROJECTIONS.get(path.rpartition(".")[2], 1)
-    return found
+                pieces[name] = PROJECTIONS.get(path.rpartition(".")[2], 1)
+    return pieces
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.AdamW) -> dict[str, Tensor]:

@@ -13,10 +13,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
-from statistics import median
+from statistics import median, median_low
 from types import FrameType
 from typing import Any
 
@@ -34,6 +34,7 @@ from kinfolk.training.budget import (
     SECONDS_BETWEEN_SAVES,
     WRITTEN_PER_SECOND,
     Budget,
+    Clock,
     Costs,
     Horizon,
     TimeLimit,
@@ -47,7 +48,7 @@ from kinfolk.training.step import Losses, TrainStep, restore_tables, train_only_
 
 REHEARSED_AMONG = 40  # steps, of which those of typical length are rehearsed
 STRETCH = 10  # batches by tokens are cut from so many that are sorted by length
-SHARES = 1.0, 0.5, 0.25, 0.125  # of a batch, where smaller ones make more steps
+SHARES = 0.125, 0.25, 0.5, 1.0  # of a batch, where smaller ones make more steps
 COUNTERS = ("best", "best_step", "without_improvement")  # of a checkpoint
 
 
@@ -57,8 +58,8 @@ Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # selection score 
 class Trainer:
     """Trains `model` on `samples` under `objective`, in the folder of `run`; the same in every process of a run.
     Samples that are no plan of their own are shuffled. `describe_row` names an example's row in messages; only process
-    0 calls `on_step`, and `tell` before the first step of what was planned. With a `limit`, as many steps are made as
-    fit into its seconds."""
+    0 calls `on_step`, and `on_plan` with what was planned before the first step. With a `limit`, as many steps are made
+    as fit into its seconds."""
 
     def __init__(
         self,
@@ -71,10 +72,10 @@ class Trainer:
         on_step: Callable[[Progress], None] = lambda progress: None,
         describe_row: Callable[[int], str] = "example {}".format,
         limit: TimeLimit | None = None,
-        tell: Callable[[str], None] = lambda plan: None,
+        on_plan: Callable[[str], None] = lambda plan: None,
     ):
         self.model, self.objective, self.samples, self.settings = model, objective, samples, settings
-        self.run, self.evaluate, self.limit, self.tell = run, evaluate, limit, tell
+        self.run, self.evaluate, self.limit, self.on_plan = run, evaluate, limit, on_plan
         self.on_step, self.describe_row, self.world = on_step, describe_row, world()
         self.share = 1.0  # of the batch size
         self.plan = self._sampler()
@@ -243,11 +244,12 @@ class Trainer:
                 setattr(self, name, snapshot.counters[name])
         self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
         if self.limit is None:
-            self._take(self._fitting(self._steps_of_epochs))
+            enough = [share for share in self._shares() if self._steps_of_epochs(share) >= self.settings.min_steps]
+            self._take(max(enough, default=self._shares()[0]))
             steps = self.settings.steps or self._steps_of_epochs(self.share)
             self.horizon = Horizon(((0, steps, min(self.settings.evaluations, steps)),))
             if self.share < 1 and self.world.is_main:
-                self.tell(f"plan        {steps:,} steps, {self._batch_size()}")
+                self.on_plan(f"plan        {steps:,} steps, {self._batch_size()}")
         else:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
         return notes + [f"{self._batch_size()}, so that there are more steps"] * (self.share < 1)
@@ -270,11 +272,10 @@ class Trainer:
             return f"batches of {_part(self.share, self.settings.batch_size):,} examples"
         return f"batches of {_part(self.share, self.settings.batch_tokens):,} tokens"
 
-    def _fitting(self, steps: Callable[[float], int]) -> float:
-        """The largest share of a batch with which there are enough steps."""
-        if not self.settings.min_steps or self.settings.steps is not None or isinstance(self.samples, Plan):
-            return 1.0
-        return next((share for share in SHARES if steps(share) >= self.settings.min_steps), SHARES[-1])
+    def _shares(self) -> tuple[float, ...]:
+        """Of a batch, from the smallest that may be taken."""
+        fixed = not self.settings.min_steps or self.settings.steps is not None or isinstance(self.samples, Plan)
+        return (1.0,) if fixed else SHARES
 
     def _take(self, share: float) -> None:
         self.share, self.plan = share, self._sampler(share)
@@ -283,18 +284,19 @@ class Trainer:
         """The plans that are written down already, or a first one; process 0 decides."""
         written = self.world.broadcast(self.world.on_main(self._written_plan)) or {}
         limit.clock.earlier += max(used or 0.0, written.get("seconds", 0.0))
-        costs = Costs(**written["costs"]) if written else self._rehearsed(limit)
+        share, costs = (written["share"], Costs(**written["costs"])) if written else self._rehearsed(limit)
+        self._take(share)
         if self.world.is_main and not written.get("ended"):
-            self.budget = Budget(limit, self.settings.evaluations, self.settings.evaluate_every, costs)
+            self.budget = self._budget(limit, costs)
         if written:
-            self._take(written["share"])
             self.horizon = Horizon(tuple(map(tuple, written["plans"])))
             return
-        share = None if self.budget is None else self._fitting(self.budget.steps_with)
-        self._take(self.world.broadcast(share))
-        self._use(None if self.budget is None else self.budget.first(self.share))
+        self._use(None if self.budget is None else self.budget.first())
         if self.budget is not None:
-            self.tell(self.budget.told(self.horizon, self._batch_size()))
+            self.on_plan(self.budget.describe(self.horizon, self._batch_size()))
+
+    def _budget(self, limit: TimeLimit, costs: Costs) -> Budget:
+        return Budget(limit, self.settings.evaluations, self.settings.evaluate_every, costs)
 
     def _written_plan(self) -> dict[str, Any]:
         plan = check_plan(self.run.plan(), self.run.folder)
@@ -315,32 +317,46 @@ class Trainer:
         self.run.keep_plan(plan | {"seconds": self.budget.used, "ended": self.step >= self.total})
 
     def _wants_look(self, evaluated: bool) -> float:
-        replayed = self.step < self.horizon.plans[-1][0]  # this process goes on from before the last plan
+        replayed = self.step <= self.horizon.plans[-1][0]  # the last plan was made here, or is still to come
         return float(self.budget is not None and not replayed and (evaluated or self.budget.due))
 
     def _look(self) -> None:
         self._use(None if self.budget is None else self.budget.look(self.horizon, self.step))
 
-    def _rehearsed(self, limit: TimeLimit) -> Costs:
-        """Costs, from steps of typical length on a copy that is thrown away; of the smallest batches that may come."""
-        model, smallest = copy.deepcopy(self.model), self._fitting(lambda share: 0)
-        self._take(smallest)
-        train_step = TrainStep(model, self.objective, self.settings, self.world)
+    def _rehearsed(self, limit: TimeLimit) -> tuple[float, Costs]:
+        """The share of a batch to take and what steps cost then, from steps on a copy that is thrown away. Batches grow
+        as long as enough of them fit; what is not timed is taken for as much dearer as it is larger."""
+        train_step = TrainStep(copy.deepcopy(self.model), self.objective, self.settings, self.world)
         train_step.unfreeze(0)
         train_step.schedule(1, 2)  # the middle of the run
-        lengths = [sum(map(len, chain(*self._batches(step)))) for step in range(REHEARSED_AMONG)]
-        found, start = [], limit.clock.seconds
-        for index in typical(lengths):
-            begun = limit.clock.seconds
-            train_step.step(self._batches(index), factor=0.0)
-            found.append(limit.clock.seconds - begun)
-            late = limit.clock.seconds - start + found[-1] > REHEARSAL * limit.seconds
-            if self.world.all_reduce([len(found) > 1 and late], ReduceOp.MAX)[0]:
+        shares, start, chosen = self._shares(), limit.clock.seconds, list[Any]()
+        for count, share in enumerate(shares, 1):
+            until = start + REHEARSAL * limit.seconds * count / len(shares)
+            self._take(share)
+            step, tokens = self._timed_steps(train_step, limit.clock, until)
+            save = Snapshot(0, train_step.state(), {}).size / WRITTEN_PER_SECOND
+            costs = Costs(step, FORWARD * step * limit.evaluated / tokens, save, limit.finish, limit.rest)
+            late = limit.clock.seconds + step > until
+            for larger in shares[count - 1 :] if late else (share,):
+                scaled = replace(costs, step=step * larger / share)
+                enough = self._budget(limit, scaled).steps >= self.settings.min_steps
+                chosen = [larger, asdict(scaled)] if enough or not chosen else chosen
+            chosen, ended = self.world.broadcast([chosen, late or not enough])
+            if ended:
                 break
-        step = median(found[1:])  # the first one only warmed up
-        evaluation = FORWARD * step * limit.evaluated / max(1, median(lengths))
-        size = Snapshot(0, train_step.state(), {}).size
-        return Costs(step / smallest, evaluation, size / WRITTEN_PER_SECOND, limit.finish, limit.rest)
+        return chosen[0], Costs(**chosen[1])
+
+    def _timed_steps(self, train_step: TrainStep, clock: Clock, until: float) -> tuple[float, float]:
+        """Seconds of a step, and its tokens; steps of typical length come first, and the first one only warms up."""
+        lengths = [sum(map(len, chain(*self._batches(step)))) for step in range(REHEARSED_AMONG)]
+        seconds = list[float]()
+        for index in typical(lengths):
+            begun = clock.seconds
+            train_step.step(self._batches(index), factor=0.0)
+            seconds.append(clock.seconds - begun)
+            if self.world.broadcast(len(seconds) > 1 and clock.seconds + seconds[-1] > until):
+                break
+        return median_low(seconds[1:]), max(1.0, median(lengths))
 
 
 @contextmanager

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kinfolk.nn.fast.linear import ACTIVATIONS, FUSED, ActivatedLinear
+from kinfolk.nn.activations import ACTIVATIONS
+from kinfolk.nn.fast.linear import FUSED, ActivatedLinear
 
 PLAIN = {
     "gelu": lambda x: x * (1 + torch.erf(x / 2**0.5)) / 2,

@@ -28,16 +28,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kinfolk.errors import InputError
+from kinfolk.nn.activations import ACTIVATIONS
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,
-    "gelu_tanh": lambda hidden: F.gelu(hidden, approximate="tanh"),
-    "relu": F.relu,
-    "tanh": torch.tanh,
-    "silu": F.silu,
-}
-
-# The same in the memory of their input: a fresh block of that size costs more than the activation itself.
+# ACTIVATIONS in the memory of their input: a fresh block of that size costs more than the activation itself.
 IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_,
     "gelu_tanh": lambda hidden: torch.ops.aten.gelu_(hidden, approximate="tanh"),

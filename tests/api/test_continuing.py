@@ -1,0 +1,53 @@
+"""`pretrain(init=...)` goes on where a language model of any kind stopped: its tokenizer, its weights, its loss."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kinfolk
+from kinfolk.api.experiment import Trained
+from kinfolk.errors import InputError
+
+CHAIN = ("red", "blue", "green", "gold", "grey")  # after each colour comes the next one
+LINES = [" ".join(CHAIN[(number + place) % 5] for place in range(3 + number % 4)) for number in range(200)]
+KINDS = ("lstm", "gru", "rnn", "gru_reset_before", "gpt2")
+
+
+def train(kind: str, output: Path, **changes: Any) -> Trained:
+    length = {"max_length": 12} if kind == "gpt2" else {"bptt_length": 10}
+    usual = {"batch_size": 8, "steps": 25, "learning_rate": 2e-2, "evaluations": 1, "device": "cpu"}
+    return kinfolk.pretrain(kind, LINES, output, LINES[:20], **length | usual | changes)
+
+
+def fresh(kind: str, output: Path) -> Path:
+    sizes = {"width": 16, "layers": 1, "dropout": 0.0}
+    train(kind, output, changes=sizes | ({"heads": 2, "attention_dropout": 0.0} if kind == "gpt2" else {}))
+    return output
+
+
+def losses(folder: Path) -> list[float]:
+    return [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_language_model_goes_on_where_it_stopped(kind: str, tmp_path: Path) -> None:
+    begun = losses(fresh(kind, tmp_path / "begun"))
+    run = train(kind, tmp_path / "run", init=tmp_path / "begun", steps=1, learning_rate=1e-9)
+    assert "continued from" in str(run.data)
+    assert list(run.initialized) == []
+    before, after = (kinfolk.load_encoder(tmp_path / name, device="cpu") for name in ("begun", "run"))
+    assert after.tokenizer.to_json() == before.tokenizer.to_json()
+    torch.testing.assert_close(after.model.state_dict(), before.model.state_dict(), rtol=0, atol=1e-6)
+    assert losses(tmp_path / "run")[0] < 0.6 * begun[0]
+
+
+def test_a_recurrent_model_goes_on_as_its_own_kind_only(tmp_path: Path) -> None:
+    fresh("lstm", tmp_path / "lstm")
+    with pytest.raises(InputError, match="lstm has kind=lstm; gru is needed"):
+        train("gru", tmp_path / "run", init=tmp_path / "lstm")
+    assert not (tmp_path / "run").exists()
