@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from kinfolk.errors import KinfolkError
-from kinfolk.files import read_object, write_bytes, write_json
+from kinfolk.files import parse_json, read_object, read_text, write_bytes, write_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
+BATCH = "batch_size", "batch_tokens"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,25 @@ class Places:
 def found_here() -> dict[str, Any]:
     """What belongs to every figure: threads, machine and date."""
     return {"threads": torch.get_num_threads(), "machine": processor(), "date": datetime.date.today().isoformat()}
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a run went: its steps, plans of the clock, and how many examples and tokens a batch held at most."""
+
+    steps: int
+    plans: int
+    batch_size: int
+    batch_tokens: int | None
+
+    @classmethod
+    def of(cls, folder: Path) -> Course:
+        """As the run's folder tells it."""
+        settings, path = read_object(folder / "run.json")["settings"], folder / "plan.json"
+        plan = read_object(path) if path.exists() else {"plans": [], "share": 1.0}  # its steps were given
+        last = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], "log.jsonl")
+        size, tokens = (settings[name] and round(plan["share"] * settings[name]) for name in BATCH)
+        return cls(last["step"], len(plan["plans"]), size, tokens)
 
 
 def data_file(relative: str) -> Path:

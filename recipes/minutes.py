@@ -14,28 +14,32 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
 import g2p
 import structured_pairs
 import verbs
-from common import REPOSITORY, Places, data_file, found_here, table, write_result
-from plain_seq2seq import Script
+from common import REPOSITORY, Course, Places, data_file, found_here, table, write_result
+from plain_seq2seq import BATCH, Script
 
 import kinfolk
 from kinfolk.api.experiment import Callbacks
+from kinfolk.api.translation import pair_samples
 from kinfolk.cli.output import training_progress
+from kinfolk.data.tables import to_pairs
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import parse_json, read_text, write_bytes
+from kinfolk.files import read_text, write_bytes
 from kinfolk.machine import tune
+from kinfolk.text.train import train_pair_tokenizer
 
 MINUTES = {"dates": 3.0, "numbers": 3.0, "reversed": 3.0, "past": 3.0, "sounds": 10.0}
 KINDS = "attention", "transformer", "seq2seq"
 HELD_OUT, WORDS, CONTROL = 1_200, 10_000, "plain"
-BEFORE: dict[str, Any] = {  # what was usual whatever the pairs were
-    "vocabulary_kind": "bpe", "whole_numbers": True, "size": "small", "label_smoothing": 0.1, "learning_rate": 1e-3,
-    "min_steps": 0,
+BEFORE: dict[str, Any] = {  # what was usual whatever the pairs were, with as many of these pieces as they support
+    "size": "small", "label_smoothing": 0.1, "learning_rate": 1e-3, "batch_tokens": 4_096, "min_steps": 0,
 }  # fmt: skip
+PIECES = 8_000
 Pair = tuple[str, str]
 
 
@@ -63,6 +67,19 @@ def sides(task: str, places: Places) -> tuple[list[Pair], list[Pair]]:
     random.Random(0).shuffle(pairs)
     count = min(HELD_OUT, len(pairs) // 5)
     return pairs[count:], pairs[:count]
+
+
+def settings_before(train: Sequence[Pair]) -> dict[str, Any]:
+    """A tokenizer that is given keeps the rules of fitting.py away: vocabulary and dropout are not fitted either."""
+    sides = ([pair[side] for pair in train] for side in (0, 1))
+    return {"tokenizer": train_pair_tokenizer("bpe", *sides, PIECES, at_most=True, whole_numbers=True), **BEFORE}
+
+
+def pairs_seen(course: Course, translator: kinfolk.Translator, train: Sequence[Pair]) -> int:
+    """About how many: steps times the pairs that fit into a batch, in the mean."""
+    items = pair_samples(to_pairs(train), translator.tokenizer, translator.model.config.context).items
+    assert course.batch_tokens is not None
+    return round(course.steps * min(course.batch_size, course.batch_tokens / mean(map(len, items))))
 
 
 def measure(task: str, texts: Sequence[str], pairs: Sequence[Pair]) -> dict[str, float]:
@@ -103,23 +120,25 @@ def run(name: str, minutes: float | None, places: Places) -> None:
     minutes, start, resumed = minutes or MINUTES[task], time.monotonic(), (places.runs / name).exists()
     if kind == CONTROL:
         script = Script(train, minutes * 60)
-        translate, told = script.translate, {"steps": script.steps, "epochs": script.steps * 64 / len(train)}
+        seconds = time.monotonic() - start
+        translate, told = script.translate, {"steps": script.steps, "pairs": script.steps * BATCH}
     else:
-        folder, settings = places.runs / name, BEFORE if before else {}
+        folder, settings = places.runs / name, settings_before(train) if before else {}
         with training_progress() as step:
             said: list[str] = []
             callbacks = Callbacks(lambda summary, _: said.append(str(summary)), step, said.append)
             if not (folder / "model").exists():
                 common = {"kind": kind, "minutes": minutes, "device": "cpu"}
                 kinfolk.train_translator(folder, train, **common, **settings, callbacks=callbacks)
-        last = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], "log")
-        told = {"steps": last["step"], "epochs": last["epoch"], "said": "\n".join(said)}
-        translate = kinfolk.load_translator(folder, "cpu").translate
-    seconds = None if resumed else round(time.monotonic() - start, 1)  # an earlier process did a part
+        seconds = time.monotonic() - start
+        course, translator = Course.of(folder), kinfolk.load_translator(folder, "cpu")
+        told = {"steps": course.steps, "pairs": pairs_seen(course, translator, train), "said": "\n".join(said)}
+        translate = translator.translate
+    taken = None if resumed else round(seconds, 1)  # an earlier process did a part
     metrics = measure(task, translate([source for source, _ in test]), test)
     with places.noting() as notes:
-        notes[name] = found_here() | told | {"minutes": minutes, "seconds": seconds, "metrics": metrics}
-    print(name, metrics, seconds, file=sys.stderr)
+        notes[name] = found_here() | told | {"minutes": minutes, "seconds": taken, "metrics": metrics}
+    print(name, metrics, taken, file=sys.stderr)
 
 
 def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
@@ -132,7 +151,7 @@ def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
                 label = {"before": f"{kind}, settings as before", CONTROL: "plain torch"}
                 title = label.get(name.rpartition("-")[2], kind)
                 seconds = "" if note["seconds"] is None else f"{note['seconds']:.0f}"
-                found.append([title, *figures, f"{note['steps']:,}", f"{note['epochs']:.1f}", seconds])
+                found.append([title, *figures, f"{note['steps']:,}", f"{note['pairs']:,}", seconds])
     return found
 
 
@@ -150,16 +169,19 @@ def write(places: Places) -> None:
     notes = places.notes
     parts = [
         "`kinfolk train-translator --pairs FILE --kind KIND --minutes N` and no other option, measured on pairs that "
-        "are in no training file. Settings as before: 8,000 pieces of BPE that may hold several digits, the size "
-        "small, label smoothing 0.1, rate 1e-3, batches of 4,096 tokens. Seconds are those from the first read to the "
-        "saved model; epochs are how often a pair was seen."
+        f"are in no training file. Settings as before: {PIECES:,} pieces of BPE, or as many as the texts support, that "
+        "may hold several digits, the size small with its own dropout, label smoothing 0.1, rate 1e-3, batches of "
+        "4,096 tokens whatever the time; how lengths are mixed in batches, the clock and how the best checkpoint is "
+        "selected are those of today. Seconds are those from the first read to the saved model; pairs seen are steps "
+        "times the pairs of a batch, in the mean."
     ]
     for task, title in TITLES.items():
         found = rows(notes, task)
         if found:
             metrics = next(note["metrics"] for name, note in notes.items() if name.startswith(f"{task}-"))
             here = next(note for name, note in notes.items() if name.startswith(f"{task}-"))
-            parts += [f"## {title}, {here['minutes']:g} minutes", table(["", *metrics, "steps", "epochs", "s"], found)]
+            header = ["", *metrics, "steps", "pairs seen", "s"]
+            parts += [f"## {title}, {here['minutes']:g} minutes", table(header, found)]
     write_result("minutes", "minutes.py", "demo", "Minutes well spent", parts, [], folder=places.results)
 
 

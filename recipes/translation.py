@@ -1,10 +1,11 @@
 """Train translators on Multi30k and Tatoeba: a bottleneck, three kinds of attention, Transformers; measure them.
 
-`python recipes/translation.py --time`, on an idle machine, fixes how many steps fit into each entry's minutes. Then
-`python recipes/translation.py` trains what is not trained yet, below runs/translation (a run that was stopped goes on),
-notes each one's figures in docs/results/translation.json as it ends, and writes docs/results/translation.md from all
-that are noted there. Names train just those: `… translation.py seq2seq attention-mlp`; several of these may run at a
-time. `--steps 20` is a try: so many steps for each, everything below runs/try-20 and nothing in docs.
+Most entries have the usual settings and some minutes of the clock. Of the others `… translation.py --time`, on an idle
+machine, fixes how many steps fit into their minutes. Then `python recipes/translation.py` trains what is not trained
+yet, below runs/translation (a run that was stopped goes on), notes each one's figures in docs/results/translation.json
+as it ends, and writes docs/results/translation.md from all that are noted there. Names train just those:
+`… translation.py seq2seq attention-additive`; several of these may run at a time, if none goes by the clock.
+`--steps 20` is a try: so many steps for each, everything below runs/try-20 and nothing in docs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import REPOSITORY, Places, processor
+from common import REPOSITORY, Course, Places, processor
 from sacrebleu.metrics.bleu import BLEU
 from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
@@ -37,7 +38,7 @@ from kinfolk.cli.output import log_line, training_progress
 from kinfolk.data.batching import BatchSampler
 from kinfolk.data.tables import Pair
 from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.files import parse_json, read_object, read_text
+from kinfolk.files import read_object
 from kinfolk.machine import tune
 from kinfolk.nn.fast.linear import PRECISIONS
 from kinfolk.training.metrics import bleu, tokenization
@@ -51,33 +52,40 @@ TRANSFORMER = {
     "width": 256, "encoder_layers": 3, "decoder_layers": 3, "heads": 4, "inner_width": 512, "dropout": 0.3,
     "attention_dropout": 0.1, "norm": "pre",
 }  # fmt: skip
-RECURRENT = {"width": 256, "hidden": 256, "layers": 2, "dropout": 0.3}
-BOTH = {"batch_tokens": 4096, "evaluations": 10, "label_smoothing": 0.1}
-WARM = {"learning_rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "weight_averaging": 0.15, **BOTH}
-COSINE = {"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "weight_averaging": 0.1, **BOTH}
+WARM = {
+    "learning_rate": 2e-3, "schedule": "inverse_sqrt", "warmup": 0.12, "weight_averaging": 0.15, "batch_tokens": 4096,
+    "evaluations": 10, "label_smoothing": 0.1,
+}  # fmt: skip
 TIMINGS = 3  # plans of a run; the middle one holds
 RANDOM_SAMPLES, EXTREME_SAMPLES = 10, 5
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A translator: its pairs, its settings where they differ from size small, and its minutes on an idle machine."""
+    """A translator: its pairs, its settings where they differ from the usual ones, and its minutes.
+
+    With `by_clock` the clock ends it, else after steps that were fixed for these minutes on an idle machine.
+    """
 
     title: str
     kind: str
-    changes: Mapping[str, Any]
-    training: Mapping[str, Any]
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
     minutes: float = 15.0
     corpus: Corpus = GERMAN
     goal: float | None = None  # BLEU on the test set
-    twin: str | None = None  # the entry whose steps it takes, instead of minutes
+    by_clock: bool = False
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What `train_translator` is told, besides files and length."""
-        own = {"kind": self.kind, "changes": dict(self.changes), "vocabulary_size": self.corpus.vocabulary}
-        return {**own, **self.training, **self.sampling}
+        own = {"kind": self.kind, "changes": dict(self.changes), **self.training, **self.sampling}
+        return own if self.by_clock else own | {"vocabulary_size": self.corpus.vocabulary}
+
+    def length(self, steps: int | None) -> dict[str, Any]:
+        """How long it trains: so many steps, or its minutes."""
+        return {"minutes": self.minutes} if steps is None else {"steps": steps}
 
     def of(self, precision: str) -> Entry:
         """The same, told in which precision to learn; the usual one is not mentioned."""
@@ -87,42 +95,35 @@ class Entry:
     def evaluations(self) -> int:
         return int(self.training.get("evaluations", USUAL["evaluations"]))
 
-    def command(self, name: str, steps: int) -> str:
+    def command(self, name: str, steps: int | None) -> str:
         """The same from a shell."""
-        told = {key: value for key, value in self.arguments.items() if key != "changes"} | {"steps": steps}
+        told = {key: value for key, value in self.arguments.items() if key != "changes"} | self.length(steps)
         sizes = ",".join(
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.changes.items()
         )
-        words = ["kinfolk train-translator", f"--output {FOLDER}/{name}", *self.corpus.words(), f"--set {sizes}"]
+        words = ["kinfolk train-translator", f"--output {FOLDER}/{name}", *self.corpus.words()]
+        words += [f"--set {sizes}"] if sizes else []
         return " ".join(words + [option(key, value) for key, value in told.items()])
 
 
-def _attention(score: str, **more: Any) -> dict[str, Any]:
-    return {**RECURRENT, "score": score, **more}
-
-
 FREE: dict[str, Any] = {"scheduled_sampling": 1.0, "sampling_schedule": "constant", "sampling_mode": "step-wise"}
+QUARTER: dict[str, Any] = {"scheduled_sampling": 0.25, "sampling_schedule": "linear"}
+BILINEAR = {"score": "bilinear"}
 ENTRIES = {
-    "seq2seq": Entry("Seq2Seq, no attention", "seq2seq", RECURRENT, COSINE),
-    # A product needs vectors of one width on both sides, so this encoder reads in one direction only.
-    "attention-dot": Entry(
-        "attention, dot (one direction)", "attention", _attention("dot", bidirectional=False), COSINE
-    ),
-    "attention-bilinear": Entry("attention, bilinear", "attention", _attention("bilinear"), COSINE),
-    "attention-mlp": Entry("attention, additive", "attention", _attention("additive"), COSINE),
-    "transformer-15": Entry("Transformer", "transformer", TRANSFORMER, WARM),
+    "seq2seq": Entry("Seq2Seq, no attention", "seq2seq", by_clock=True),
+    "attention-dot": Entry("attention, dot", "attention", {"score": "dot"}, by_clock=True),
+    "attention-bilinear": Entry("attention, bilinear", "attention", BILINEAR, by_clock=True),
+    "attention-additive": Entry("attention, additive", "attention", {"score": "additive"}, by_clock=True),
+    "transformer-15": Entry("Transformer", "transformer", by_clock=True),
     "transformer-60": Entry("Transformer, longer", "transformer", TRANSFORMER, WARM, 60, goal=35),
     "french-45": Entry("Transformer", "transformer", TRANSFORMER, WARM, 45, FRENCH, goal=52),
     "tatoeba-45": Entry("Transformer", "transformer", {**TRANSFORMER, "dropout": 0.1}, WARM, 45, TATOEBA),
+    "tatoeba-20": Entry("Transformer", "transformer", {}, {}, 20, TATOEBA, by_clock=True),
     "scheduled-sampling": Entry(
-        "attention, bilinear; own guesses up to a quarter", "attention", _attention("bilinear"), COSINE,
-        twin="attention-bilinear", sampling={"scheduled_sampling": 0.25, "sampling_schedule": "linear"},
+        "attention, bilinear; own guesses up to a quarter", "attention", BILINEAR, by_clock=True, sampling=QUARTER
     ),
-    "free-running": Entry(
-        "attention, bilinear; own guesses only", "attention", _attention("bilinear"), COSINE, twin="attention-bilinear",
-        sampling=FREE,
-    ),
-}  # fmt: skip
+    "free-running": Entry("attention, bilinear; own guesses only", "attention", BILINEAR, by_clock=True, sampling=FREE),
+}
 
 
 def time_steps(name: str, places: Places) -> None:
@@ -137,11 +138,10 @@ def time_steps(name: str, places: Places) -> None:
 
 
 def planned(name: str, places: Places) -> int:
-    """The steps that were fixed for an entry, or for its twin."""
-    known = ENTRIES[name].twin or name
-    found = places.notes.get("timed", {}).get(known)
+    """The steps that were fixed for an entry."""
+    found = places.notes.get("timed", {}).get(name)
     if found is None:
-        raise SystemExit(f"{known} has no steps yet; on an idle machine run: python recipes/translation.py --time")
+        raise SystemExit(f"{name} has no steps yet; on an idle machine run: python recipes/translation.py --time")
     return int(found["steps"])
 
 
@@ -155,7 +155,8 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
     if steps is not None:  # a try, and evaluations of a model that knows nothing take long
         asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
     if not finished:
-        steps = steps or planned(name, places)
+        if steps is None and not asked.by_clock:
+            steps = planned(name, places)
         log_line(f"{name}: {asked.command(name, steps)}")
         with Clock(folder / "clock.json") as clock, training_progress() as step:
 
@@ -167,7 +168,8 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
                 asked.corpus.arguments(places),
                 Callbacks(lambda summary, _: log_line(str(summary)), watch),
             )
-            train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", callbacks=callbacks)
+            told = asked.arguments | asked.length(steps)
+            train_translator(folder, **files, **told, device="cpu", callbacks=callbacks)
     if finished and name in places.notes.get("runs", {}):
         return False
     note(name, asked, places)
@@ -178,15 +180,15 @@ def note(name: str, asked: Entry, places: Places) -> None:
     """Measure a finished run on dev and test set with the search of `translate`, and keep its figures."""
     folder = places.runs / name
     translator, clock = load_translator(folder, "cpu"), Clock(folder / "clock.json")
-    steps = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], name)["step"]
+    course, steps = Course.of(folder), read_object(folder / "run.json")["settings"]["steps"]
     pairs = {part: asked.corpus.pairs(part, places) for part in PARTS}
     dev, test = (evaluate_bleu(translator, pairs[part]) for part in ("dev", "test"))
-    tokens = clock.steps_per_second * tokens_of_a_step(asked, translator, pairs["train"])
+    tokens = clock.steps_per_second * tokens_of_a_step(course, translator, pairs["train"])
     found = {
         "command": asked.command(name, steps),
         "settings": {key: value for key, value in asked.arguments.items() if key != "kind"} | {"kind": asked.kind},
         "parameters": translator.info().parameters,
-        "steps": steps,
+        "steps": course.steps,
         "minutes": round(clock.minutes, 1),
         "threads": clock.threads,
         "tokens_per_second": round(tokens),
@@ -206,12 +208,11 @@ def note(name: str, asked: Entry, places: Places) -> None:
         notes.setdefault("runs", {})[name] = found
 
 
-def tokens_of_a_step(asked: Entry, translator: Translator, pairs: Sequence[Pair]) -> float:
+def tokens_of_a_step(course: Course, translator: Translator, pairs: Sequence[Pair]) -> float:
     """Of both sides, on average over an epoch."""
-    told = {**USUAL, **asked.training}
     items = pair_samples(pairs, translator.tokenizer, translator.model.config.context).items  # type: ignore[arg-type]
     sizes = [len(item) for item in items]
-    return sum(sizes) / BatchSampler(sizes, 0, told["batch_size"], told["batch_tokens"]).steps(1)
+    return sum(sizes) / BatchSampler(sizes, 0, course.batch_size, course.batch_tokens).steps(1)
 
 
 def by_length(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, dict[str, float]]:
@@ -275,9 +276,11 @@ def run(given: argparse.Namespace, places: Places) -> None:
         if load > BUSY:
             log_line(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
         known = places.notes.get("timed", {})
-        for name in given.names or [name for name, asked in ENTRIES.items() if not asked.twin and name not in known]:
-            if ENTRIES[name].twin:
-                raise SystemExit(f"{name} takes the steps of {ENTRIES[name].twin}")
+        for name in given.names or [
+            name for name, asked in ENTRIES.items() if not asked.by_clock and name not in known
+        ]:
+            if ENTRIES[name].by_clock:
+                raise SystemExit(f"{name} goes by the clock: it has no steps to fix")
             time_steps(name, places)
         return
     for name in [] if given.only_write else given.names or ENTRIES:

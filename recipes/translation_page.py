@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GROUPS = {"1-8": range(1, 9), "9-12": range(9, 13), "13-16": range(13, 17), "17+": range(17, 10_000)}  # source words
 BOTTLENECK, ATTENTION, TRANSFORMER = (
     "seq2seq",
-    ("attention-dot", "attention-bilinear", "attention-mlp"),
+    ("attention-dot", "attention-bilinear", "attention-additive"),
     "transformer-15",
 )
 COMPARED = (BOTTLENECK, *ATTENTION, TRANSFORMER)  # equal minutes
@@ -35,9 +35,9 @@ FORCED = {  # what the decoder reads while it learns
 }
 TAUGHT = "attention-bilinear"
 LONG = ("13-16", "17+")  # groups of sources where attention is to help
-ONE_WAY = (
-    "A dot product needs vectors of one width on both sides, so the encoder of “dot” reads in one direction; those of "
-    "the other recurrent models read in both."
+HALVES = (
+    "A dot product needs vectors of one width on both sides, so both directions of the encoder of “dot” have half the "
+    "width each."
 )
 MARKERS = "osD^v"
 BUSY = 0.5  # load of the last minute, above which others are at work
@@ -75,7 +75,7 @@ def write(places: Places, entries: Entries) -> None:
         notes.setdefault("aligned", {})
         notes["aligned"] |= draw_alignments(notes["aligned"], places)
         parts = [
-            *opening(runs, entries, notes.get("timed", {})),
+            *opening(runs, entries, notes),
             *lengths(runs, entries, places),
             *teacher_forcing(runs),
             *tatoeba(runs, entries),
@@ -87,7 +87,7 @@ def write(places: Places, entries: Entries) -> None:
         )
 
 
-def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]:
+def opening(runs: Runs, entries: Entries, notes: Mapping[str, Any]) -> list[str]:
     """What was done, and the table of all runs."""
     if not runs:
         return ["No run has come to its end yet."]
@@ -100,7 +100,8 @@ def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]
     told = "; ".join(f"{title}: {counts}" for title, counts in sizes.items())
     signatures, beams = (sorted({str(found[name]) for found in runs.values()}) for name in ("signature", "beam"))
     signatures = [f"`{signature}`" for signature in signatures]
-    rows = [_row(entries[name], found) for name, found in runs.items()]
+    before: Runs = notes.get("before", {})
+    rows = [_row(entries[name], found, before.get(name)) for name, found in runs.items()]
     header = [
         "model",
         "pairs",
@@ -110,6 +111,7 @@ def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]
         "minutes on threads",
         "dev BLEU",
         "test BLEU",
+        "before",
         "goal",
     ]
     return [
@@ -119,13 +121,27 @@ def opening(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> list[str]
         f"BLEU is of plain text as people read it, cased, by sacreBLEU ({', '.join(signatures)}), with a beam of "
         f"{' or '.join(beams)} as `translate` uses it. Of the evaluations of a run the best counts, by greedy BLEU on "
         "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
-        "differences of a few tenths say nothing. Steps were fixed beforehand, such that runs of equal minutes take "
-        f"these with {THREADS} threads in float32 ({timings(timed, runs)}); the minutes that they took here, "
-        "evaluations included, stand in the table (bf16: matrix products in bfloat16 while learning). tokens/s counts "
-        "both sides, in training alone." + (f" {ONE_WAY}" if "attention-dot" in runs else ""),
+        f"differences of a few tenths say nothing. {settings_of(runs, entries, notes.get('timed', {}))} The minutes "
+        "that runs took, evaluations included, stand in the table (bf16: matrix products in bfloat16 while learning). "
+        "tokens/s counts both sides, in training alone." + (f" {HALVES}" if "attention-dot" in runs else ""),
         table(header, rows),
         *goals(runs, entries),
     ]
+
+
+def settings_of(runs: Runs, entries: Entries, timed: Mapping[str, Any]) -> str:
+    """Which runs have the usual settings, and which their own and fixed steps."""
+    minutes = sorted({f"{entries[name].minutes:g}" for name in runs if entries[name].by_clock})
+    told = (
+        f"Runs of {' or '.join(minutes)} minutes are told kind, score, minutes and, where it is not teacher forcing, "
+        "what the decoder reads; all else is as it comes. Before: the same minutes with a vocabulary, sizes and rates "
+        "by hand, and batches of 4,096 tokens, for which steps were fixed beforehand; dot in one direction. "
+    )
+    fixed = (
+        f"Steps of {'the others' if minutes else 'runs'} were fixed beforehand, such that they take their minutes with "
+        f"{THREADS} threads in float32 ({timings(timed, runs)}). "
+    )
+    return (told * bool(minutes) + fixed * any(not entries[name].by_clock for name in runs)).strip()
 
 
 def timings(timed: Mapping[str, Any], runs: Runs) -> str:
@@ -153,13 +169,14 @@ def yes(answer: bool) -> str:
     return "yes" if answer else "no"
 
 
-def _row(asked: Entry, found: Mapping[str, Any]) -> list[str]:
+def _row(asked: Entry, found: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
     goal = "" if asked.goal is None else f"{asked.goal:g}"
     took = f"{found['minutes']:g} on {found['threads']}" if found["minutes"] else ""
     took += ", bf16" if took and found["settings"].get("precision") == "bf16" else ""
     speed = f"{found['tokens_per_second']:,}" if found["tokens_per_second"] else ""
     sizes = [f"{found['parameters']:,}", speed, f"{found['steps']:,}", took]
-    return [asked.title, asked.corpus.title, *sizes, f"{found['dev']:.1f}", f"**{found['test']:.1f}**", goal]
+    earlier = "" if before is None else f"{before['test']:.1f}"
+    return [asked.title, asked.corpus.title, *sizes, f"{found['dev']:.1f}", f"**{found['test']:.1f}**", earlier, goal]
 
 
 def lengths(runs: Runs, entries: Entries, places: Places) -> list[str]:
@@ -256,7 +273,7 @@ def falls(runs: Runs, entries: Entries) -> str:
 
 
 def teacher_forcing(runs: Runs) -> list[str]:
-    """The same model and steps, three kinds of reading."""
+    """The same model and minutes, three kinds of reading."""
     held = {name: runs[name] for name in FORCED if name in runs}
     if len(held) < 2 or TAUGHT not in held:
         return []
@@ -273,7 +290,7 @@ def teacher_forcing(runs: Runs) -> list[str]:
     base = held[TAUGHT]["test"]
     gains = "; ".join(f"{FORCED[name]}, {found['test'] - base:+.1f}" for name, found in held.items() if name != TAUGHT)
     return [
-        "## Teacher forcing and own guesses\n\nThe same model with attention (bilinear), the same steps and pairs; "
+        "## Teacher forcing and own guesses\n\nThe same model with attention (bilinear), the same minutes and pairs; "
         "what differs is what the decoder reads while it learns. When it translates it reads its own guesses anyway.",
         table(["the decoder reads", "steps", "tokens/s", "dev BLEU", "test BLEU"], rows),
         f"Test BLEU against teacher forcing: {gains}.",

@@ -78,25 +78,28 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # so few steps teach nothing
-def test_steps_are_fixed_by_timing_and_a_twin_takes_those_of_its_twin(
+def test_steps_are_fixed_by_timing_where_the_clock_does_not_decide(
     run: Run, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import translation_clock
 
     monkeypatch.setattr(translation_clock, "THREADS", 1)
     monkeypatch.setattr("os.getloadavg", lambda: (1.234, 5.0, 5.0))
-    with pytest.raises(SystemExit, match="attention-bilinear has no steps yet; on an idle machine run"):
-        run("scheduled-sampling", steps=None)
-    with pytest.raises(SystemExit, match="scheduled-sampling takes the steps of attention-bilinear"):
-        run("scheduled-sampling", time=True)
-    run("attention-bilinear", time=True)
-    timed = read_object(data / "output" / "translation.json")["timed"]["attention-bilinear"]
+    with pytest.raises(SystemExit, match="transformer-60 has no steps yet; on an idle machine run"):
+        run("transformer-60", steps=None)
+    with pytest.raises(SystemExit, match="seq2seq goes by the clock: it has no steps to fix"):
+        run("seq2seq", time=True)
+    run("transformer-60", time=True)
+    timed = read_object(data / "output" / "translation.json")["timed"]["transformer-60"]
     assert timed["steps"] == sorted(timed["tries"])[1]
     assert timed["load_before"] == 1.23
-    assert not (data / "output" / "runs" / "translation" / "attention-bilinear").exists()
-    assert f"attention-bilinear: {timed['steps']:,} steps take" in capsys.readouterr().err
-    run("scheduled-sampling", steps=None)
-    assert read_object(data / "output" / "translation.json")["runs"]["scheduled-sampling"]["steps"] == timed["steps"]
+    assert not (data / "output" / "runs" / "translation" / "transformer-60").exists()
+    assert f"transformer-60: {timed['steps']:,} steps take" in capsys.readouterr().err
+    run("transformer-60", "seq2seq", steps=None)
+    runs = read_object(data / "output" / "translation.json")["runs"]
+    assert runs["transformer-60"]["steps"] == timed["steps"]
+    assert runs["transformer-60"]["command"].endswith(f"--steps {timed['steps']}")
+    assert runs["seq2seq"]["command"].endswith("--minutes 0.05")
 
 
 def test_more_minutes_are_more_steps(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +111,10 @@ def test_more_minutes_are_more_steps(run: Run, data: Path, monkeypatch: pytest.M
     monkeypatch.setattr("kinfolk.training.trainer.REHEARSED_AMONG", 3)
 
     def steps(minutes: float) -> int:
-        asked = dataclasses.replace(translation.ENTRIES["seq2seq"], minutes=minutes)
-        monkeypatch.setitem(translation.ENTRIES, "seq2seq", asked)
-        run("seq2seq", time=True)
-        return int(read_object(data / "output" / "translation.json")["timed"]["seq2seq"]["steps"])
+        asked = dataclasses.replace(translation.ENTRIES["transformer-60"], minutes=minutes)
+        monkeypatch.setitem(translation.ENTRIES, "transformer-60", asked)
+        run("transformer-60", time=True)
+        return int(read_object(data / "output" / "translation.json")["timed"]["transformer-60"]["steps"])
 
     assert steps(600) > 100 * steps(0.05)
 
@@ -164,6 +167,18 @@ def test_a_finished_run_that_was_not_noted_is_measured_without_training(run: Run
     assert read_object(notes)["runs"]["seq2seq"] == first
 
 
+def test_the_figure_of_earlier_settings_stands_beside_that_of_today(run: Run, data: Path) -> None:
+    from common import Places
+
+    run("seq2seq")
+    with Places.of("translation", data / "output").noting() as notes:
+        notes["before"] = {"seq2seq": {"test": 76.54}}
+    run(only_write=True)
+    (row,) = (line for line in (data / "output" / "translation.md").read_text().splitlines() if "**" in line)
+    assert row.startswith("| Seq2Seq, no attention |")
+    assert row.endswith("** | 76.5 |  |")
+
+
 def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     import translation
 
@@ -178,9 +193,10 @@ def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, mon
 
     monkeypatch.setattr(job, "train_translator", caught)
     for name, asked in translation.ENTRIES.items():
-        ended = command(*shlex.split(asked.command(name, steps=123))[1:])
+        steps = None if asked.by_clock else 123
+        ended = command(*shlex.split(asked.command(name, steps))[1:])
         assert ended.err == "kinfolk: enough\n"
-        wanted = asked.arguments | {"steps": 123, "output": Path("runs/translation") / name}
+        wanted = asked.arguments | asked.length(steps) | {"output": Path("runs/translation") / name}
         assert {key: told[key] for key in wanted} == wanted
         others = job.USUAL | {"size": "small", "joint": None, "vocabulary_kind": None, "seed": 0, "minutes": None}
         hf_defaults = {key: value for key, value in others.items() if key in told and key not in wanted}

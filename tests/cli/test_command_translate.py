@@ -12,7 +12,7 @@ from kinfolk.api.loaded import load_translator
 from small_pairs import pairs, translated, write_pairs
 from surroundings import Command
 
-SET = "width=32,hidden=32,layers=1,dropout=0,score=dot,bidirectional=false"
+SET = "width=32,hidden=32,layers=1,dropout=0,score=dot"
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_training_tells_what_it_does_and_keeps_a_model(
     assert "bleu" in ended.out
     assert "sacreBLEU nrefs:1|" in ended.out
     settings = load_translator(tmp_path / "run", device="cpu").model.config
-    assert (settings.score, settings.bidirectional, settings.hidden) == ("dot", False, 32)
+    assert (settings.score, settings.bidirectional, settings.source_hidden) == ("dot", True, 16)
     again = command("train-translator", *data, *options, "--output", tmp_path / "run", "--device", "cpu")
     assert (again.code, "already holds a trained model" in again.err) == (2, True)
 

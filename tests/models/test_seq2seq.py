@@ -63,6 +63,30 @@ def test_both_directions_start_the_decoder_through_a_projection_of_each_layer() 
                     close(first[piece][layer, number], projection(both))
 
 
+def test_the_dot_score_reads_both_directions_at_half_the_width() -> None:
+    model, source = our_seq2seq(score="dot"), pack(rows(SOURCES))
+    reader = nn.LSTM(8, 4, 2, bidirectional=True).double()
+    reader.load_state_dict(torch_weights(model.body.encoder))
+    with torch.no_grad():
+        for number, vectors in enumerate(source.layout.split(model.body.encode(source))):
+            close(vectors, reader(model.body.decoder.table(torch.tensor(rows(SOURCES)[number])))[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "widths"),
+    [
+        ({"score": "dot"}, (4, 8)),
+        ({"score": "dot", "bidirectional": False}, (8, 8)),
+        ({"score": "bilinear"}, (8, 16)),
+        ({"score": "bilinear", "encoder_hidden": 3}, (3, 6)),
+    ],
+)
+def test_the_encoder_is_as_wide_as_its_score_needs(settings: dict[str, Any], widths: tuple[int, int]) -> None:
+    config = AttentionConfig.make(**SIZES | settings)
+    assert (config.source_hidden, config.source_width) == widths
+    assert AttentionConfig.from_hf(config.to_hf(), "config.json") == config
+
+
 @every_variant
 def test_the_loss_equals_a_loop_of_steps(variant: str) -> None:
     model, objective = our_seq2seq(**VARIANTS[variant]), Translate(start_id=1, smoothing=0.0)
@@ -148,7 +172,8 @@ def test_everything_is_created_on_the_device_of_the_layout(variant: str) -> None
         ({"hidden": 6}, "tied: one table cannot read with width 8 and score width 6"),
         ({"target_vocabulary_size": 31}, "one table cannot serve 30 source and 31 target tokens"),
         ({"score": "cosine"}, "score 'cosine' is not known; choose one of dot, bilinear, additive"),
-        ({"score": "dot"}, "score dot needs one width, not 8 and 16; choose bilinear"),
+        ({"score": "dot", "encoder_hidden": 8}, "score dot needs one width, not 8 and 16; choose bilinear"),
+        ({"score": "dot", "width": 9, "hidden": 9}, "score dot needs one width, not 9 and 8; choose bilinear"),
         ({"scroe": "dot"}, 'AttentionConfig has no setting "scroe"; did you mean "score"'),
     ],
 )

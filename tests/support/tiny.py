@@ -251,6 +251,7 @@ RECURRENT_SIZES: dict[str, Any] = {
 }
 PLAIN: dict[str, dict[str, Any]] = {
     "rnn, one way": {"kind": "rnn", "bidirectional": False},
+    "gru, a narrow encoder": {"kind": "gru", "bidirectional": False, "encoder_hidden": 5},
     "lstm, both ways": {"kind": "lstm"},
     "gru, both ways, own tables": {
         "kind": "gru", "shared_tables": False, "tied": False, "target_vocabulary_size": 23, "hidden": 6,
@@ -259,6 +260,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 LOOKING: dict[str, dict[str, Any]] = {
     "dot, lstm, one way": {"score": "dot", "bidirectional": False},
+    "dot, lstm, both ways": {"score": "dot"},
     "bilinear, gru": {"score": "bilinear", "kind": "gru"},
     "additive, lstm, own tables": {
         "score": "additive", "score_width": 5, "shared_tables": False, "tied": False, "hidden": 6,

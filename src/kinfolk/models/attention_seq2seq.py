@@ -147,7 +147,10 @@ class LuongAttention(nn.Module):
 
 @dataclass(frozen=True)
 class AttentionConfig(Seq2SeqConfig):
-    """`score_width` is the inner width of the additive score; 0: as wide as the decoder."""
+    """`score_width` is the inner width of the additive score; 0: as wide as the decoder.
+
+    The dot score needs sources as wide as the decoder: both directions have half its width each, if none is given.
+    """
 
     score: str = "bilinear"
     score_width: int = 0
@@ -156,6 +159,12 @@ class AttentionConfig(Seq2SeqConfig):
     # Folders say "perceptron" for the additive score, as 0.1.0 did.
     hf_values: ClassVar = {"score": {"dot": "dot", "bilinear": "bilinear", "perceptron": "additive"}}
     hf_values |= Seq2SeqConfig.hf_values
+
+    @property
+    def source_hidden(self) -> int:
+        if self.score == "dot" and not self.encoder_hidden:
+            return self.hidden // (1 + self.bidirectional)
+        return super().source_hidden
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,8 +4,8 @@ Idea: a language model that does not begin with an empty state but with one that
 may then have different lengths, and both sides are learned together.
 Departures from a recurrent language model:
   1. an encoder of the same kind and depth reads the source, perhaps in both directions;
-  2. the decoder's layers begin with the final states of the encoder's; of both directions, a learned projection
-     (state = W [forward; backward] + b, one for each layer and part of the state);
+  2. the decoder's layers begin with the final states of the encoder's; of both directions or another width, a learned
+     projection (state = W [forward; backward] + b, one for each layer and part of the state);
   3. one table may serve source and target.
 Sources are read as they stand, not in reverse as in the paper.
 Papers: Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks"; Cho et al. 2014.
@@ -34,11 +34,12 @@ from kinfolk.nn.trace import PairTrace, Trace
 
 @dataclass(frozen=True)
 class Seq2SeqConfig(TranslationConfig):
-    """`layers` and `hidden` are those of each side, and of each direction."""
+    """`layers` and `hidden` are those of each side; `encoder_hidden` is that of each direction of the encoder."""
 
     kind: str = "lstm"
     width: int = 256  # of the tables
     hidden: int = 256
+    encoder_hidden: int = 0  # 0: as wide as the decoder
     layers: int = 2
     bidirectional: bool = True  # the encoder
     positions: int = 512  # tokens of a source or a target, as a promise to the reader: recurrence goes on for ever
@@ -50,8 +51,12 @@ class Seq2SeqConfig(TranslationConfig):
     hf_values: ClassVar = {"kind": HF_KINDS}
 
     @property
+    def source_hidden(self) -> int:
+        return self.encoder_hidden or self.hidden
+
+    @property
     def source_width(self) -> int:
-        return self.hidden * (1 + self.bidirectional)
+        return self.source_hidden * (1 + self.bidirectional)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,10 +73,11 @@ class Seq2Seq(nn.Module):
         super().__init__()
         self.config, self.depth = config, 2 * config.layers
         self.source_table = None if config.shared_tables else Embedding(config.vocabulary_size, config.width)
-        kind, sizes = config.kind, (config.width, config.hidden, config.layers)
-        self.encoder = RecurrentStack(kind, *sizes, config.bidirectional, config.dropout)
-        self.bridge = Bridge(config.hidden, config.layers, kind) if config.bidirectional else None
-        self.decoder = RecurrentBody(config.target_vocabulary, *sizes, kind, config.dropout)
+        kind, width, hidden, layers = config.kind, config.width, config.hidden, config.layers
+        self.encoder = RecurrentStack(kind, width, config.source_hidden, layers, config.bidirectional, config.dropout)
+        bridged = config.bidirectional or config.source_hidden != hidden
+        self.bridge = Bridge(config.source_width, hidden, layers, kind) if bridged else None
+        self.decoder = RecurrentBody(config.target_vocabulary, width, hidden, layers, kind, config.dropout)
         self.look_back = self.build_look_back(config)
         self.attends = self.look_back is not None
         self.dropout = Dropout(config.dropout)
@@ -130,16 +136,18 @@ class Seq2Seq(nn.Module):
 
 
 class Bridge(nn.Module):
-    """The final states of both directions -> the first states of a decoder, layer by layer."""
+    """The final states of an encoder -> the first states of a decoder, layer by layer."""
 
-    def __init__(self, hidden: int, layers: int, kind: str):
+    def __init__(self, source_width: int, hidden: int, layers: int, kind: str):
         super().__init__()
         pieces = 2 if kind == "lstm" else 1
-        self.layers = nn.ModuleList([Linear(2 * hidden, hidden) for _ in range(pieces * layers)])
+        self.layers = nn.ModuleList([Linear(source_width, hidden) for _ in range(pieces * layers)])
 
     def forward(self, end: CellState) -> CellState:
-        # Each (layers x 2, sequences, hidden), a layer's directions side by side -> (layers, sequences, 2 hidden)
-        sides = [torch.cat([piece[0::2], piece[1::2]], -1) for piece in end]
+        # Each (layers x directions, sequences, source hidden), a layer's directions one after the other
+        # -> (layers, sequences, source width)
+        layers = len(self.layers) // len(end)
+        sides = [piece.reshape(layers, -1, *piece.shape[1:]).transpose(1, 2).flatten(2) for piece in end]
         rows = iter(self.layers)
         return tuple(torch.stack([next(rows)(layer) for layer in piece]) for piece in sides)
 
