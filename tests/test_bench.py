@@ -41,7 +41,7 @@ def test_other_vectors_end_the_benchmark(apart: float) -> None:
     from bench.embed import require_same
 
     require_same({("sst2", "a peer"): 1e-5})
-    with pytest.raises(SystemExit, match="the vectors of a peer are"):
+    with pytest.raises(SystemExit, match="peer"):
         require_same({("sst2", "a peer"): apart})
 
 

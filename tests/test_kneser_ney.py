@@ -75,7 +75,7 @@ def test_a_word_that_was_never_seen_is_the_unknown_one_or_a_fault() -> None:
 
     model = KneserNey.learn([["a", "<unk>", "b"]], order=2)
     assert model.perplexity([["a", "zebra", "b"]]) == model.perplexity([["a", "<unk>", "b"]])
-    with pytest.raises(ValueError, match="'zebra' was not in the training text"):
+    with pytest.raises(ValueError, match="'zebra'"):
         KneserNey.learn([["a", "b"]], order=2).perplexity([["a", "zebra"]])
     with pytest.raises(ValueError, match="order=0"):
         KneserNey.learn([["a"]], order=0)

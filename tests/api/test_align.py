@@ -68,13 +68,13 @@ def test_layers_and_heads_are_counted_from_one(transformer: Translator, tmp_path
     sizes = [alignment_picture(found, tmp_path / f"{name}.png", *chosen).stat().st_size
              for name, chosen in {"all": (), "one": (2,), "head": (2, 4)}.items()]  # fmt: skip
     assert sizes[0] > sizes[1]
-    for layer, head, told in ((4, None, "the model has 3"), (1, 5, "the model has 4"), (0, None, "from 1")):
+    for layer, head, told in ((4, None, "layer=4: .*3"), (1, 5, "head=5: .*4"), (0, None, "layer=0")):
         with pytest.raises(InputError, match=told):
             found.matrix(layer, head)
     for ask in (found.matrix, found.only, partial(alignment_picture, found, tmp_path / "x.png")):
         with pytest.raises(InputError, match="head=2"):
             ask(head=2)
-    with pytest.raises(InputError, match=r"ends in \.png"):
+    with pytest.raises(InputError, match=r"\.png"):
         alignment_picture(found, tmp_path / "x.jpg")
 
 
@@ -94,12 +94,12 @@ def test_words_that_no_font_has_and_formulas_are_drawn_as_words(tmp_path: Path) 
     found = Alignment(words, words, weights, [(0, 0)] * 4, [(0, 0)] * 4, "", "")
     assert alignment_picture(found, tmp_path / "x.png").exists()
     many = ["a"] * 90
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=r"90 words.* 80 "):
         alignment_picture(Alignment(many, words, weights, [], [], "", ""), tmp_path / "y.png")
 
 
 def test_an_empty_source_is_refused_and_an_empty_target_is_its_end(transformer: Translator) -> None:
-    with pytest.raises(InputError, match="nothing to look at"):
+    with pytest.raises(InputError, match=r"source .*empty"):
         transformer.align(" ", "sel")
     assert transformer.align("salt", "").target == ["<end>"]
 

@@ -194,23 +194,26 @@ def test_windows_are_384_tokens_unless_the_user_or_the_model_says_otherwise() ->
     ):
         items = AnswerTask(windows).dataset(tokenizer, long, context).samples
         assert max(map(len, items)) == expected
-    with pytest.raises(InputError, match="window=600 is more than the 512 tokens"):
+    with pytest.raises(InputError, match=r"window=600 .* 512 tokens"):
         AnswerTask(Windows(window=600)).dataset(tokenizer, long, 512)
 
 
 def test_what_has_no_meaning_is_refused(reader: Encoder, tiny_bert: Path) -> None:
-    for options in (TaskOptions(class_weights="balanced"), TaskOptions(crf=True)):
-        with pytest.raises(InputError, match="has no meaning for the task answer"):
+    for option, options in {
+        "class_weights": TaskOptions(class_weights="balanced"),
+        "crf": TaskOptions(crf=True),
+    }.items():
+        with pytest.raises(InputError, match=f"{option} .*answer"):
             make_task("answer", questions(3, seed=0), options)
-    with pytest.raises(MissingHeadError, match="question-answering head"):
+    with pytest.raises(MissingHeadError, match="question-answering"):
         load(tiny_bert).answer("why ?", "so")
     with pytest.raises(InputError, match="top=0"):
         reader.answer("why ?", "so", top=0)
-    with pytest.raises(InputError, match="needs the context"):
+    with pytest.raises(InputError, match=r"question .*context"):
         reader.answer("why ?")
     with pytest.raises(InputError, match=r"question 2: .*'so'"):
         reader.answer([("why ?", "so"), "so"])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match="null_threshold is not a number"):
+    with pytest.raises(ConfigError, match="null_threshold"):
         answer_task(replace(reader, hf_config={"null_threshold": "high"}))
 
 

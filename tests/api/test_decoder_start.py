@@ -51,10 +51,10 @@ def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path
 def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
     source = kinfolk.load(lm, device="cpu")
     model = source.model
-    with pytest.raises(InputError, match="give the tokenizer of the language model too"):
+    with pytest.raises(InputError, match="give the tokenizer"):
         begun(tmp_path / "run", init_decoder=model)
     given = {"tokenizer": PairTokenizer(source.tokenizer), "vocabulary_size": None}
-    with pytest.raises(InputError, match="its folder has a tokenizer: leave out the other one"):
+    with pytest.raises(InputError, match="its folder has a tokenizer"):
         begun(tmp_path / "run", init_decoder=lm, **given)
     told: list[Summary] = []
     begun(tmp_path / "run", init_decoder=model, **given, callbacks=Callbacks(lambda summary, _: told.append(summary)))
@@ -65,7 +65,7 @@ def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
 def test_other_settings_are_possible_where_they_do_not_touch_the_shape(lm: Path, tmp_path: Path) -> None:
     begun(tmp_path / "run", init_decoder=lm, kind="attention", changes={"bidirectional": False, "score": "dot"})
     assert kinfolk.load(tmp_path / "run", device="cpu").model.config.hidden == 24
-    with pytest.raises(ConfigError, match=r"kind=lstm must be gru, .*hidden=16 must be 24"):
+    with pytest.raises(ConfigError, match=r"kind=lstm .*gru, .*hidden=16 .*24"):
         begun(tmp_path / "other", init_decoder=lm, changes={"hidden": 16, "kind": "lstm", "tied": False})
 
 
@@ -76,16 +76,16 @@ def test_a_vocabulary_cannot_be_asked_for_beside_one_that_is_given(
     asked: dict[str, Any], lm: Path, tmp_path: Path
 ) -> None:
     words = PairTokenizer(kinfolk.load(lm, device="cpu").tokenizer)
-    with pytest.raises(InputError, match="the vocabulary that is given is used"):
+    with pytest.raises(InputError, match="vocabulary_size, vocabulary_kind, whole_numbers and joint"):
         begun(tmp_path / "run", **{"tokenizer": words, "vocabulary_size": None} | asked)
-    with pytest.raises(InputError, match="none is shared: leave joint out"):
+    with pytest.raises(InputError, match="joint"):
         begun(tmp_path / "run", init_decoder=lm, joint=True)
     assert not (tmp_path / "run").exists()
 
 
 def test_what_cannot_begin_as_a_language_model_is_told(lm: Path, tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="only a recurrent language model starts a decoder"):
+    with pytest.raises(InputError, match="recurrent language model"):
         begun(tmp_path / "run", init_decoder=lm, kind="transformer")
-    with pytest.raises(InputError, match="only a recurrent language model starts a decoder"):
+    with pytest.raises(InputError, match="recurrent language model"):
         begun(tmp_path / "run", init_decoder=tiny_bert)
     assert not (tmp_path / "run").exists()

@@ -45,7 +45,7 @@ def test_long_texts_make_small_chunks(encoder: Encoder, tmp_path: Path, monkeypa
     assert reported == [2, 2]
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), expected, atol=1e-5)
     monkeypatch.setattr(embed, "TOKEN_NUMBERS", 1)
-    with pytest.raises(InputError, match="text 2 is an int"):
+    with pytest.raises(InputError, match=r"text 2 .*int"):
         embed_file(encoder, [*texts[:2], 3], tmp_path / "v.jsonl", encoder.embed_settings(pool="none"))  # type: ignore[list-item]
 
 
@@ -108,7 +108,7 @@ def test_texts_of_a_parquet_file_are_read_like_any_other_table(encoder: Encoder,
         tmp_path / "a.parquet",
     )
     assert list(read_texts(tmp_path / "a.parquet")) == ["Cats sleep.", "Dogs bark."]
-    with pytest.raises(DataError, match=r'a\.parquet:1: no column "body"; there are: text, when, n'):
+    with pytest.raises(DataError, match=r'a\.parquet:1: .*"body"; .*text, when, n'):
         list(read_texts(tmp_path / "a.parquet", "body"))
     index = build_index(encoder, read_rows(tmp_path / "a.parquet"), tmp_path / "index")
     (hit,) = index.search(encoder, "Dogs bark.", top=1)

@@ -203,7 +203,7 @@ def test_minutes_are_measured_on_a_copy_that_reads_the_same_features(tiny_bert: 
 def test_another_readout_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     fit(tiny_bert, tmp_path / "run", epochs=0.5)
     (tmp_path / "run" / "model").rename(tmp_path / "model")
-    with pytest.raises(FolderError, match=r"probe.join was \"mix\", is \"concat\""):
+    with pytest.raises(FolderError, match=r'probe\.join was "mix", is "concat"'):
         fit(tiny_bert, tmp_path / "run", epochs=0.5, layers="last")
 
 
@@ -216,22 +216,22 @@ def test_several_seeds_share_the_features(tiny_bert: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"task": "answer"}, "not for answer"),
-        ({"head": "logistic", "layers": "last"}, "frozen='logistic' is not known"),
-        ({"head": "bilstm-crf", "task": "classify"}, "frozen='bilstm-crf' is not known"),
-        ({"head": "logistic", "task": "classify"}, "cannot learn a mix"),
+        ({"task": "answer"}, "answer"),
+        ({"head": "logistic", "layers": "last"}, "frozen='logistic'"),
+        ({"head": "bilstm-crf", "task": "classify"}, "frozen='bilstm-crf'"),
+        ({"head": "logistic", "task": "classify"}, "mix"),
         (
             {"head": "logistic", "task": "classify", "layers": "last", "seeds": 2},
-            "solved, not trained, so seeds would have no meaning",
+            "seeds",
         ),
-        ({"settings": TrainSettings(gradual_unfreezing=0.5)}, "so gradual_unfreezing would have no meaning"),
+        ({"settings": TrainSettings(gradual_unfreezing=0.5)}, "gradual_unfreezing"),
         ({"layers": "lats"}, 'did you mean "last"'),
-        ({"layers": [3]}, r"this model has layers 0 \(embedding output\) to 2"),
-        ({"layers": "sum_last_4"}, "needs 4 layers"),
-        ({"pool": "none", "task": "classify"}, "pool='none' is not known"),
-        ({"kind": "int8"}, "kind='int8' is not known"),
-        ({"hidden": 0}, "hidden=0 is not a whole number"),
-        ({"dropout": 1.0}, "dropout=1.0 is not a number"),
+        ({"layers": [3]}, r"layers=\[3\].* to 2"),
+        ({"layers": "sum_last_4"}, "sum_last_4.* 4 layers"),
+        ({"pool": "none", "task": "classify"}, "pool='none'"),
+        ({"kind": "int8"}, "kind='int8'"),
+        ({"hidden": 0}, "hidden=0"),
+        ({"dropout": 1.0}, "dropout=1.0"),
     ],
     ids=str,
 )

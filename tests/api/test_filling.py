@@ -138,16 +138,16 @@ def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, th
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("no mask here", {}, r"the text has no \[MASK\]"),
+        ("no mask here", {}, r"no \[MASK\]"),
         (TEXT, {"top": 0}, "top=0"),
         (TEXT, {"pieces": 9}, "pieces=9"),
-        (TEXT, {"words": "cat"}, "words must be"),
-        (TEXT, {"words": ["日本"]}, "cannot be spelled"),
-        (TEXT, {"words": [""]}, "cannot be spelled"),
-        (TEXT, {"words": []}, "words must be"),
-        (TEXT * 20, {}, r"the model reads 60: shorten it around the mask"),
-        ("a " * 57 + "[MASK]", {"words": ["mountain"]}, "the model reads 60"),
-        ("a " * 57 + "[MASK]", {"pieces": 2}, "the model reads 60"),
+        (TEXT, {"words": "cat"}, "words "),
+        (TEXT, {"words": ["日本"]}, "'日本'"),
+        (TEXT, {"words": [""]}, "''"),
+        (TEXT, {"words": []}, "words "),
+        (TEXT * 20, {}, "60: .*the mask"),
+        ("a " * 57 + "[MASK]", {"words": ["mountain"]}, " 60: "),
+        ("a " * 57 + "[MASK]", {"pieces": 2}, " 60: "),
     ],
 )
 def test_a_wrong_question_is_answered_in_one_line(encoder: Encoder, text: Any, options: Any, message: str) -> None:
@@ -157,9 +157,9 @@ def test_a_wrong_question_is_answered_in_one_line(encoder: Encoder, text: Any, o
 
 def test_a_checkpoint_without_the_head_says_which_one_it_needs(encoder: Encoder) -> None:
     encoder = replace(encoder, model=Model(encoder.model.family, encoder.model.config, {}))
-    with pytest.raises(MissingHeadError, match=r"no masked-LM head.*BertForMaskedLM"):
+    with pytest.raises(MissingHeadError, match=r"masked-LM.*BertForMaskedLM"):
         encoder.fill(TEXT)
-    with pytest.raises(MissingHeadError, match="no next-sentence head"):
+    with pytest.raises(MissingHeadError, match="next-sentence"):
         encoder.next_sentence("a", "b")
 
 
@@ -168,5 +168,5 @@ def test_a_family_that_never_fills_masks_says_so(tmp_path: Path) -> None:
     config = family.config.make(vocabulary_size=320, width=8, layers=1, positions=60)
     model = Model(family, config, {"next_token": 0}, pooler=False)
     folder = Encoder(randomise(model).eval(), train_tokenizer("wordpiece", passages(), 320)).save(tmp_path / "lm")
-    with pytest.raises(MissingHeadError, match=r"^Recurrent LM has no masked-LM head, so it cannot fill masks$"):
+    with pytest.raises(MissingHeadError, match=r"^Recurrent LM .*masked-LM"):
         load(folder, device="cpu").fill(TEXT)

@@ -23,20 +23,20 @@ def example(label: Any, number: int = 0) -> Example:
 @pytest.mark.parametrize(
     ("task", "given", "reason"),
     [
-        ("classify", [example("a"), example(None, 1)], "row 1: the label 'None' is not a name"),
+        ("classify", [example("a"), example(None, 1)], "row 1: .*'None' is not a name"),
         (
             "classify",
             [("text", "a", "b", "c")],
-            "example 0 is a tuple; the task classify is trained on Examples",
+            "example 0 .*tuple; .*classify .*Examples",
         ),
-        ("classify", [("a text", "a label"), ("another", 3.5)], "example 1: the label '3.5' is not a name"),
-        ("tag", [example("a")], "example 0 is an Example; the task tag is trained on Sentences"),
-        ("regress", [example(1.0), example(float("nan"), 1)], "row 1: the label 'nan' is not a finite number"),
-        ("regress", [example(1.0), example(None, 1)], "row 1: the label 'None' is not a finite number"),
-        ("regress", [example(1e300), example(-1e300, 1)], "too large to be learned"),
-        ("regress", [example(2.0), example(2.0, 1)], "all numbers in the training data are 2; nothing to learn"),
-        ("multilabel", [example("a")], "row 0: the label 'a' is not a tuple of names"),
-        ("multilabel", [example(()), example((), 1)], "no example has a label; there is nothing to learn"),
+        ("classify", [("a text", "a label"), ("another", 3.5)], "example 1: .*'3.5'"),
+        ("tag", [example("a")], "example 0 .*Example; .*tag .*Sentences"),
+        ("regress", [example(1.0), example(float("nan"), 1)], "row 1: .*'nan'"),
+        ("regress", [example(1.0), example(None, 1)], "row 1: .*'None' .*number"),
+        ("regress", [example(1e300), example(-1e300, 1)], "too large"),
+        ("regress", [example(2.0), example(2.0, 1)], "are 2; "),
+        ("multilabel", [example("a")], "row 0: .*'a' .*tuple"),
+        ("multilabel", [example(()), example((), 1)], "no example has a label"),
     ],
 )
 def test_what_cannot_be_learned_is_told_with_its_row(
@@ -97,7 +97,7 @@ def test_labels_may_be_what_a_program_has(
 
 def test_a_table_is_told_how_to_be_given(tiny_bert: Path, tmp_path: Path) -> None:
     table = pandas.DataFrame({"text": ["a", "b"], "label": [0, 1]})
-    with pytest.raises(InputError, match="train is a table: give the file it came from, or its rows, as in list"):
+    with pytest.raises(InputError, match="train is a table"):
         kinfolk.finetune(tiny_bert, table, tmp_path / "run", device="cpu")  # type: ignore[arg-type]
 
 

@@ -120,5 +120,5 @@ def test_a_damaged_manifest_is_told_and_damaged_weights_are_refused(tiny_bert: P
 
 def test_a_published_model_may_be_called_as_the_hub_calls_it() -> None:
     assert describe_name("google-bert/bert-base-uncased") == describe_name("bert-base-uncased")
-    with pytest.raises(FolderError, match="somewhere/else: no such folder"):
+    with pytest.raises(FolderError, match="somewhere/else: "):
         describe_name("somewhere/else")

@@ -106,11 +106,11 @@ def test_a_prompt_is_read_as_training_read_and_what_follows_is_not_stuck_to_it(c
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"prompts": 3}, "expected a collection of texts, found an int"),
-        ({"prompts": ["red", 3]}, "text 1 is an int"),
+        ({"prompts": 3}, "found an int"),
+        ({"prompts": ["red", 3]}, "text 1 .*int"),
         ({"max_tokens": 10**12}, "max_tokens=1000000000000"),
-        ({"beam": 10**11}, "beam=100000000000 must be from 1 to 1,000"),
-        ({"temperature": "1"}, "temperature=1 must be 0"),
+        ({"beam": 10**11}, "beam=100000000000"),
+        ({"temperature": "1"}, "temperature=1"),
     ],
     ids=str,
 )
@@ -120,7 +120,7 @@ def test_wrong_wishes_are_told(given: dict[str, Any], told: str, colours: Path) 
 
 
 def test_perplexity_wants_texts(colours: Path) -> None:
-    with pytest.raises(InputError, match="text 0 is an int"):
+    with pytest.raises(InputError, match=r"text 0 .*int"):
         kinfolk.load(colours, device="cpu").perplexity([3])
 
 
@@ -137,11 +137,11 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembere
         train(tmp_path / "run", steps=8, evaluations=4, callbacks=Callbacks(step=stop))
     assert (tmp_path / "run" / "step-4" / "carried.safetensors").exists()
     for changes in ({"batch_size": 9}, {"corpus": lines(299)}, {"learning_rate": 1e-3}):
-        with pytest.raises(FolderError, match="the run there differs"):
+        with pytest.raises(FolderError, match="differs"):
             train(tmp_path / "run", **{"steps": 8, "evaluations": 4} | changes)
     train(tmp_path / "run", steps=8, evaluations=4)
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
-    with pytest.raises(FolderError, match="already holds a trained model"):
+    with pytest.raises(FolderError, match="already holds"):
         train(tmp_path / "run", steps=8, evaluations=4)
 
 
@@ -186,11 +186,11 @@ def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colo
     ("changes", "error", "told"),
     [
         ({"kind": "ltsm"}, InputError, 'did you mean "lstm"'),
-        ({"size": "huge"}, InputError, "choose one of small, medium, large"),
+        ({"size": "huge"}, InputError, "huge.*small, medium, large"),
         ({"changes": {"widht": 3}}, ConfigError, 'did you mean "width"'),
-        ({"changes": {"end_id": 3}}, InputError, "follows from the vocabulary"),
-        ({"changes": {"bidirectional": True}}, ConfigError, "cannot read from both ends"),
-        ({"vocabulary_size": 5000}, InputError, r"supports \d+ tokens, not vocabulary_size=5000"),
+        ({"changes": {"end_id": 3}}, InputError, "end_id"),
+        ({"changes": {"bidirectional": True}}, ConfigError, "both ends"),
+        ({"vocabulary_size": 5000}, InputError, "vocabulary_size=5000"),
         ({"corpus": [" ", ""]}, DataError, "no text"),
         ({"corpus": "nowhere.txt"}, KinfolkError, "nowhere.txt"),
         ({"batch_size": 10**6}, InputError, "batch_size"),
@@ -204,7 +204,7 @@ def test_what_cannot_be_done_is_told_at_once(changes: Any, error: Any, told: str
 
 
 def test_a_model_that_guesses_no_next_token_says_so(tiny_bert: Path) -> None:
-    with pytest.raises(InputError, match=r"tiny-bert.* a language model"):
+    with pytest.raises(InputError, match=r"tiny-bert.*language model"):
         kinfolk.load_language_model(tiny_bert, device="cpu")
 
 
@@ -218,7 +218,7 @@ def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Pat
     size = kinfolk.load(tmp_path / "run", device="cpu").tokenizer.vocabulary_size
     assert f"{size} tokens" in str(found.data)
     assert size < 100
-    with pytest.raises(InputError, match=f"supports {size} tokens, not vocabulary_size=8000"):
+    with pytest.raises(InputError, match=f"{size} tokens, .*vocabulary_size=8000"):
         train(tmp_path / "asked", vocabulary_size=8000, vocabulary_kind="bpe", steps=1)
 
 
@@ -234,7 +234,7 @@ def test_what_the_machine_cannot_do_is_refused_before_a_folder_is_made(
 
 def test_a_text_of_unknown_words_is_told(colours: Path) -> None:
     model = kinfolk.load(colours, device="cpu")
-    with pytest.warns(UnknownWarning, match=r"50\.0% of the tokens are unknown to the vocabulary"):
+    with pytest.warns(UnknownWarning, match=r"50\.0%"):
         model.perplexity("pink pink pink blue blue")
 
 

@@ -83,16 +83,16 @@ def test_rows_without_words_are_kept_and_never_found(encoder: Encoder, tmp_path:
     assert len(index) == len(rows)
     assert sorted(hit.row for hit in index.search(encoder, "an animal", top=5)) == [0, 2, 4]
     for query in ("", "  \n"):
-        with pytest.raises(InputError, match="the query is empty"):
+        with pytest.raises(InputError, match=r"query .*empty"):
             index.search(encoder, query)
 
 
 @pytest.mark.parametrize(
     ("rows", "reason"),
     [
-        ([], "no rows"),
-        ([{"txt": "a"}], "row 0 has no text"),
-        (["a", 3], "row 1 has no text"),
+        ([], r"index: .*no rows"),
+        ([{"txt": "a"}], "row 0 "),
+        (["a", 3], "row 1 "),
     ],
 )
 def test_rows_that_make_no_index_leave_nothing_behind(
@@ -104,7 +104,7 @@ def test_rows_that_make_no_index_leave_nothing_behind(
 
 
 def test_an_index_is_not_written_over(encoder: Encoder, folder: Path) -> None:
-    with pytest.raises(FolderError, match="already exists"):
+    with pytest.raises(FolderError, match=r"index.* exists"):
         build_index(encoder, ["a"], folder)
 
 
@@ -113,7 +113,7 @@ def test_another_model_is_refused_and_both_are_named(encoder: Encoder, folder: P
     other.name = "another"
     with torch.no_grad():
         next(iter(other.model.body.parameters())).view(-1)[0] += 1
-    with pytest.raises(InputError, match=r'built with the model ".*tiny-bert" .* not with "another"'):
+    with pytest.raises(InputError, match=r'tiny-bert" .*"another"'):
         Index.open(folder).search(other, QUERY)
 
 
@@ -127,13 +127,13 @@ def test_other_settings_of_the_model_are_refused(encoder: Encoder, folder: Path,
     from kinfolk.checkpoints.folder import SentenceRecipe
 
     other = dataclasses.replace(encoder, recipe=SentenceRecipe(pool="max"))
-    with pytest.raises(InputError, match="other settings"):
+    with pytest.raises(InputError, match=r"index .*settings"):
         Index.open(folder).search(other, QUERY)
 
 
 @pytest.mark.parametrize("rows", ["lines.txt", b"abc", {"text": "one"}, 5])
 def test_what_is_no_collection_of_rows_makes_no_index(encoder: Encoder, rows: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected a collection of texts or rows"):
+    with pytest.raises(InputError, match="texts or rows, found"):
         build_index(encoder, rows, tmp_path / "index")
     assert not (tmp_path / "index").exists()
 
@@ -179,5 +179,5 @@ def test_damage_inside_a_file_shows_when_it_is_read(encoder: Encoder, copy: Path
     vectors = np.load(copy / "vectors.npy")
     vectors[5] = np.nan
     np.save(copy / "vectors.npy", vectors)
-    with pytest.raises(FolderError, match="NaN"):
+    with pytest.raises(FolderError, match=r"vectors\.npy .*NaN"):
         Index.open(copy).search(encoder, QUERY)

@@ -122,7 +122,7 @@ def test_a_bad_choice_is_told_before_anything_is_computed(untrained: Folders, tm
     rows = [{"context": "It rains.", "options": ["Run.", "Swim."]}, {"context": "It rains.", "options": ["Run."]}]
     path, done = write_jsonl(tmp_path / "in.jsonl", rows), []
     encoder = untrained("ForMultipleChoice")
-    with pytest.raises(DataError, match=r"in\.jsonl:2: the options must be a list of two or more"):
+    with pytest.raises(DataError, match=r"in\.jsonl:2: .*options"):
         predict_file(encoder, path, tmp_path / "out.jsonl", report=done.append)
     assert done == []
     assert not (tmp_path / "out.jsonl").exists()

@@ -131,9 +131,9 @@ def test_class_weights_change_the_loss_as_by_hand(tiny_bert: Path) -> None:
 @pytest.mark.parametrize(
     ("examples", "options", "reason"),
     [
-        ([sentence("O O")], TaskOptions(), "only one tag in the training data"),
-        ([sentence("O B-X")], TaskOptions("balanced", crf=True), "class_weights has no meaning with crf"),
-        ([sentence("O B-X")], TaskOptions({"B-Y": 2.0}), "do not occur: B-Y"),
+        ([sentence("O O")], TaskOptions(), "only one tag"),
+        ([sentence("O B-X")], TaskOptions("balanced", crf=True), "class_weights .*crf"),
+        ([sentence("O B-X")], TaskOptions({"B-Y": 2.0}), "B-Y"),
         ([Sentence(("a", "b"), ("O",), None, "file:3")], TaskOptions(), "file:3: 2 words, 1 tags"),
         ([Sentence(("a", "b"), None, None, "file:4")], TaskOptions(), "file:4: 2 words, 0 tags"),
     ],
@@ -145,7 +145,7 @@ def test_what_cannot_be_learned_is_one_line(examples: list[Sentence], options: T
 
 def test_words_that_leave_nothing_to_read_are_refused(tiny_bert: Path) -> None:
     silent = Sentence(SILENT, ("O", "B-X", "O"), None, "file:7")
-    with pytest.raises(InputError, match="file:7: the tokenizer makes nothing"):
+    with pytest.raises(InputError, match=r"^file:7: "):
         TagTask(LABELS).dataset(random_tagger(tiny_bert).tokenizer, [silent], 40)
 
 

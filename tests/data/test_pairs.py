@@ -36,8 +36,8 @@ def test_wrong_rows_are_told_with_their_lines_all_at_once(tmp_path: Path) -> Non
     for line, reason in {
         2: "1 fields",
         3: "3 fields",
-        4: "the target is empty",
-        5: "the source is empty",
+        4: "the target",
+        5: "the source",
         6: "not UTF-8",
     }.items():
         assert f"{path}:{line}: {reason}" in told
@@ -54,9 +54,9 @@ def test_only_the_first_twenty_wrong_rows_are_told(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", b"a\tb\nc\0\td\n")
-    with pytest.raises(DataError, match=r"pairs\.tsv:2: a NUL byte"):
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: .*NUL"):
         read_pairs(path)
-    with pytest.raises(DataError, match="two files of lines"):
+    with pytest.raises(DataError, match="two files"):
         read_pairs(written(tmp_path / "pairs.txt", "a\tb\n"))
     with pytest.raises(DataError, match=r"empty\.tsv"):
         read_pairs(written(tmp_path / "empty.tsv", ""))
@@ -71,7 +71,7 @@ def test_columns_of_a_table_can_be_named(name: str, tmp_path: Path) -> None:
         lines = [json.dumps(dict(zip(("en", "fr", "id"), row, strict=True))) for row in rows]
     path = written(tmp_path / name, "\n".join(lines) + "\n")
     assert sides(read_pairs(path, ["en", "fr"]).examples) == [(one, two) for one, two, _ in rows]
-    with pytest.raises(DataError, match='no column "de"'):
+    with pytest.raises(DataError, match='"de"'):
         read_pairs(path, ["en", "de"])
     with pytest.raises(InputError, match="two columns"):
         read_pairs(path, ["en"])
@@ -79,7 +79,7 @@ def test_columns_of_a_table_can_be_named(name: str, tmp_path: Path) -> None:
 
 def test_a_value_that_is_no_text_is_told(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.jsonl", '{"source": "a", "target": 3}\n{"source": "b"}\n')
-    with pytest.raises(DataError, match=r'1: "target" is a number, expected a string; .*:2: no column "target"'):
+    with pytest.raises(DataError, match=r':1: "target" .*number.*:2: .*"target"'):
         read_pairs(path, max_bad_rows=0)
 
 
@@ -88,14 +88,14 @@ def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
     target = written(tmp_path / "a.fr", "un\ndeux\ntrois\nquatre\ncinq\n")
     found = read_parallel(source, target, max_bad_rows=2)
     assert sides(found.examples) == [("one", "un"), ("three", "trois"), ("five", "cinq")]
-    with pytest.raises(DataError, match=r"a\.en:2: .*not UTF-8.*a\.en:4: the source is empty"):
+    with pytest.raises(DataError, match=r"a\.en:2: .*UTF-8.*a\.en:4: .*source"):
         read_parallel(source, target)
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 5), (5, 3)])
 def test_files_of_different_length_are_refused_with_both_counts(first: int, second: int, tmp_path: Path) -> None:
     source, target = written(tmp_path / "a.en", "a\n" * first), written(tmp_path / "a.fr", "b\n" * second)
-    with pytest.raises(DataError, match=rf"a\.en has {first} lines and .*a\.fr has {second}"):
+    with pytest.raises(DataError, match=rf"a\.en .*\b{first} .*a\.fr .*\b{second}\b"):
         read_parallel(source, target)
 
 
@@ -125,5 +125,5 @@ def test_at_most_two_thousand_are_held_out_and_at_least_one() -> None:
     assert len(split_pairs(many)[1]) == 2000
     kept, held = split_pairs(many[:2])
     assert (len(kept), len(held)) == (1, 1)
-    with pytest.raises(DataError, match="too few to hold some out"):
+    with pytest.raises(DataError, match="too few"):
         split_pairs([Pair("a", "b", ""), Pair("A", "c", "")])

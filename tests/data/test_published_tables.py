@@ -55,7 +55,7 @@ def test_a_score_per_pair_is_read_as_a_number() -> None:
 
 def test_a_broken_row_is_told_or_left_out_and_counted() -> None:
     path = shared_data("glue/QQP/train.tsv")
-    with pytest.raises(DataError, match=r"train\.tsv:2: 5 fields, expected 6; correct them"):
+    with pytest.raises(DataError, match=r"train\.tsv:2: 5 fields, .*6"):
         read_examples(path)
     found = read_examples(path, max_bad_rows=1)
     assert Counter(example.label for example in found.examples) == {"0": 3452, "1": 2047}
@@ -67,7 +67,7 @@ def test_tables_under_another_name_are_read_once_they_are_called_tsv(tmp_path: P
     assert Counter(example.label for example in read_examples(paraphrases).examples) == {"0": 578, "1": 1147}
     scores = shared_data("glue/STS-B/sts-test.csv")
     header = ("genre", "file", "year", "index", "score", "sentence1", "sentence2")
-    with pytest.raises(DataError, match=r"sts-test\.csv:1: its columns are separated by tabs"):
+    with pytest.raises(DataError, match=r"sts-test\.csv:1: .*tabs"):
         read_examples(scores, kind="regress", header=header)
     renamed = written(tmp_path, "b.tsv", scores.read_bytes())
     found = read_examples(renamed, kind="regress", header=header, max_bad_rows=284)

@@ -118,7 +118,5 @@ def test_a_share_is_between_none_and_all() -> None:
 
 def test_labels_that_occur_once_are_told_as_the_cause() -> None:
     numbers = [Example(f"text {number}", None, str(number / 7), f"row {number}") for number in range(60)]
-    with pytest.raises(
-        DataError, match=r"60 examples are too few to hold some out: most labels occur once \(numbers are"
-    ):
+    with pytest.raises(DataError, match=r"60 examples .*most labels occur once"):
         stratified_split(numbers)

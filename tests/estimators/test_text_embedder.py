@@ -111,9 +111,9 @@ def test_every_container_gives_the_same_vectors(container: Callable[[list[str]],
         (np.array("one text"), "single ndarray"),
         (7, "single int"),
         (pandas.DataFrame({"a": TEXTS, "b": TEXTS, "c": TEXTS}), r"\(24, 3\)"),
-        (np.zeros((2, 1)), "text 0 is a float"),
-        (pandas.Series(["a", None]), "text 1 is"),
-        ([["a"], ["b"]], "text 0 is a list"),
+        (np.zeros((2, 1)), "text 0 .*float"),
+        (pandas.Series(["a", None]), "text 1 "),
+        ([["a"], ["b"]], "text 0 .*list"),
     ],
     ids=["str", "scalar", "number", "three columns", "numbers", "missing value", "nested"],
 )
@@ -209,9 +209,9 @@ def test_a_pickle_of_the_first_version_which_told_of_no_heads_works(folder: Path
 @pytest.mark.parametrize(
     ("part", "value", "reason"),
     [
-        ("weights", tensors_to_bytes({"embeddings.LayerNorm.bias": torch.ones(3)}), "missing .* tensors"),
-        ("config", "none", "not a pickle of this estimator"),
-        ("recipe", {"pool": "mean", "colour": "red"}, "not a pickle of this estimator"),
+        ("weights", tensors_to_bytes({"embeddings.LayerNorm.bias": torch.ones(3)}), r"missing .*tensors"),
+        ("config", "none", "pickle"),
+        ("recipe", {"pool": "mean", "colour": "red"}, "pickle"),
     ],
 )
 def test_a_damaged_pickle_is_told_in_one_line(part: str, value: object, reason: str, folder: Path) -> None:
@@ -230,5 +230,5 @@ def test_an_unfitted_embedder_pickles_without_weights(folder: Path) -> None:
 
 def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(KinfolkError, match=r"needs scikit-learn .* pip install"):
+    with pytest.raises(KinfolkError, match=r"scikit-learn .*pip install"):
         runpy.run_path(str(door.__file__))

@@ -130,25 +130,25 @@ def test_class_weights_are_given_by_label_in_its_own_type(tiny_bert: Path) -> No
 @pytest.mark.parametrize(
     ("given", "labels", "reason"),
     [
-        (TEXTS, LABELS[:-1], "X has 24 texts, y 23 labels"),
+        (TEXTS, LABELS[:-1], "24 texts, y 23 labels"),
         ([], [], "X is empty"),
         ("one text", ["salty"], "single str"),
         ({"text": TEXTS}, LABELS, "single dict"),
         (TEXTS, "salty", "single str"),
         (TEXTS, None, "single NoneType"),
         (TEXTS, ["salty"] * 24, "only one class"),
-        ([*TEXTS[:-1], None], LABELS, "text 23 is a NoneType"),
-        (pandas.Series([*TEXTS[:-1], float("nan")]), LABELS, "text 23 is a float"),
-        (np.zeros((24, 3)), LABELS, r"X has shape \(24, 3\)"),
-        (TEXTS, [*LABELS[:-1], None], "label 23 is missing"),
-        (TEXTS, pandas.Series([*LABELS[:-1], None]), "label 23 is missing"),
-        (TEXTS, [float("nan")] * 24, "label 0 is missing"),
+        ([*TEXTS[:-1], None], LABELS, "text 23 .*NoneType"),
+        (pandas.Series([*TEXTS[:-1], float("nan")]), LABELS, "text 23 .*float"),
+        (np.zeros((24, 3)), LABELS, r"X .*\(24, 3\)"),
+        (TEXTS, [*LABELS[:-1], None], "label 23 "),
+        (TEXTS, pandas.Series([*LABELS[:-1], None]), "label 23 "),
+        (TEXTS, [float("nan")] * 24, "label 0 .*missing"),
         (TEXTS, [0.5] * 24, "label 0 .*0.5.*TextRegressor"),
         (TEXTS, [*LABELS[:-1], 3], "int, str"),
         (TEXTS, [*LABELS[:-1], ["salty"]], "items 0 and 23"),
-        (TEXTS, [{"a": 1}] * 24, "label 0 is a dict"),
-        (TEXTS, np.full((24, 2), 7), "y is a table"),
-        (TEXTS, [[]] * 24, "no text has a label"),
+        (TEXTS, [{"a": 1}] * 24, "label 0 .*dict"),
+        (TEXTS, np.full((24, 2), 7), "y .*table"),
+        (TEXTS, [[]] * 24, "no text"),
         (TEXTS[:2], LABELS[:2], "2 texts"),
     ],
     ids=str,
@@ -175,9 +175,9 @@ def test_numbers_are_read_and_what_is_none_is_refused(tiny_bert: Path) -> None:
     for wrong in ([1.0, None], [1.0, "2"], [True, 1.0], [1.0, float("inf")], pandas.Series([1, None], dtype="Int64")):
         with pytest.raises(InputError, match=r"label \d"):
             numbers_of(wrong)
-    with pytest.raises(InputError, match=r"y has shape \(3, 2\)"):
+    with pytest.raises(InputError, match=r"y .*\(3, 2\)"):
         numbers_of(np.zeros((3, 2)))
-    with pytest.raises(InputError, match="X has 24 texts, y 2 labels"):
+    with pytest.raises(InputError, match="24 texts, y 2 labels"):
         regressor(tiny_bert).fit(TEXTS, [1, 2])
 
 

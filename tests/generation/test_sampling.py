@@ -129,7 +129,7 @@ def test_settings_without_meaning_are_refused():
     ):
         with pytest.raises(InputError):
             Sampling(**wrong)
-    with pytest.raises(InputError, match="each of the 2"):
+    with pytest.raises(InputError, match="2 sentences"):
         sample(Toy(0, 4), ask([0, 1], 3), numbers=[5])
 
 

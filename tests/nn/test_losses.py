@@ -59,5 +59,5 @@ def test_gradients_are_made_once() -> None:
     hidden, table, bias, targets = inputs()
     loss = chunked_cross_entropy(hidden, table, bias, targets)
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()

@@ -113,7 +113,7 @@ def test_a_text_gives_the_same_tokens_alone_and_in_company(kind: str):
 
 @pytest.mark.parametrize("wrong", [None, 3, b"bytes", ("a", "b", "c"), ("a", None), ()])
 def test_what_is_no_text_is_refused(wrong: object):
-    with pytest.raises(InputError, match="expected a text or a pair"):
+    with pytest.raises(InputError, match="pair of texts, found"):
         small("wordpiece").encode(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError):
         small("wordpiece").encode_many("one text")

@@ -74,13 +74,13 @@ def test_of_a_pair_the_longer_text_is_windowed():
 
 def test_sizes_that_leave_no_room_are_refused():
     ours = small("wordpiece")
-    with pytest.raises(InputError, match="no room"):
+    with pytest.raises(InputError, match="size=2 "):
         ours.windows(LONG, 2)
-    with pytest.raises(InputError, match="no room beside 3 special tokens and"):
+    with pytest.raises(InputError, match="size=20 "):
         ours.windows(PAIR, 20)
-    with pytest.raises(InputError, match="stride=18 must be from 0 to 17"):
+    with pytest.raises(InputError, match=r"stride=18 .* 17"):
         ours.windows(LONG, 20, 18)
-    with pytest.raises(InputError, match="use a larger size"):
+    with pytest.raises(InputError, match="size is 1"):
         ours.truncate(LONG, 1)
 
 

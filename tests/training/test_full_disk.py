@@ -93,7 +93,7 @@ def test_a_full_disk_is_one_line_and_costs_no_checkpoint(
 
 def test_what_cannot_fit_is_not_begun(tmp_path: Path) -> None:
     with (
-        pytest.raises(FolderError, match=r"step-1: cannot be written .* 1,000,000,000,000,000,000 bytes are needed"),
+        pytest.raises(FolderError, match=r"step-1: .* 1,000,000,000,000,000,000 bytes"),
         atomic_folder(tmp_path / "step-1", needs=10**18),
     ):
         pytest.fail("there is no such disk")

@@ -131,5 +131,5 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 def test_without_matplotlib_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(KinfolkError, match=r'need matplotlib .* pip install "\.\[train\]"'):
+    with pytest.raises(KinfolkError, match=r"matplotlib .*\[train\]"):
         runpy.run_path(str(pictures.__file__))

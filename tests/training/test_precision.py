@@ -63,5 +63,5 @@ def test_a_machine_without_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
         monkeypatch.setattr(torch.cpu, name, lambda: False)
     check_precision("fp32", CPU)
-    with pytest.raises(InputError, match="this processor has no instructions"):
+    with pytest.raises(InputError, match="instructions"):
         check_precision("bf16", CPU)

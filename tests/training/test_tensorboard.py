@@ -78,5 +78,5 @@ def test_steps_that_are_computed_again_are_shown_once(tmp_path: Path) -> None:
 
 def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(KinfolkError, match=r'pip install "\.\[tensorboard\]"'), tensorboard_log(tmp_path):
+    with pytest.raises(KinfolkError, match=r"\[tensorboard\]"), tensorboard_log(tmp_path):
         pass
