@@ -12,13 +12,13 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from test_folder_mutations import mutated
 
 from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError, WeightsError
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
 from kinfolk.nn.probe import ProbeConfig, ProbeHead
+from support.config_mutations import mutated
 
 CONFIG = ProbeConfig((0, 1, 2), "mix", width=16, labels=3, recurrent=2, hidden=5, scale=0.7, dropout=0.3, crf=True)
 TOKENS = pack([[5, 6, 7], [8]])

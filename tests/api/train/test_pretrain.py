@@ -226,7 +226,8 @@ def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Pat
 def test_what_the_machine_cannot_do_is_refused_before_a_folder_is_made(
     refused: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinfolk.nn.fast.linear._has_bf16", lambda device: False)
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: False)
     with pytest.raises(InputError):
         train(tmp_path / "run", **refused)
     assert not (tmp_path / "run").exists()
