@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import REPOSITORY, Places, processor
+from common import REPOSITORY, RecipePaths, processor
 from sacrebleu.metrics.bleu import BLEU
 from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
@@ -75,12 +75,12 @@ class Entry:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `train_translator` is told, besides files and length."""
+        """What `train_translator` is given, besides files and length."""
         own = {"kind": self.kind, "changes": dict(self.changes), "vocabulary_size": self.corpus.vocabulary}
         return {**own, **self.training, **self.sampling}
 
     def of(self, precision: str) -> Entry:
-        """The same, told in which precision to learn; the usual one is not mentioned."""
+        """The same, with the precision named; the usual one is not mentioned."""
         return self if precision == "fp32" else replace(self, training={**self.training, "precision": precision})
 
     @property
@@ -89,12 +89,12 @@ class Entry:
 
     def command(self, name: str, steps: int) -> str:
         """The same from a shell."""
-        told = {key: value for key, value in self.arguments.items() if key != "changes"} | {"steps": steps}
+        options = {key: value for key, value in self.arguments.items() if key != "changes"} | {"steps": steps}
         sizes = ",".join(
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.changes.items()
         )
         words = ["kinfolk train-translator", f"--output {FOLDER}/{name}", *self.corpus.words(), f"--set {sizes}"]
-        return " ".join(words + [option(key, value) for key, value in told.items()])
+        return " ".join(words + [option(key, value) for key, value in options.items()])
 
 
 def _attention(score: str, **more: Any) -> dict[str, Any]:
@@ -125,29 +125,29 @@ ENTRIES = {
 }  # fmt: skip
 
 
-def time_steps(name: str, places: Places) -> None:
+def time_steps(name: str, paths: RecipePaths) -> None:
     """Note how many steps fit into an entry's minutes: the median of what some runs plan."""
     asked, load = ENTRIES[name], round(os.getloadavg()[0], 2)
-    tries = [steps_in(asked.minutes, asked.corpus.arguments(places) | asked.arguments) for _ in range(TIMINGS)]
-    found = {"steps": round(median(tries)), "tries": tries, "minutes": asked.minutes, "threads": THREADS}
-    found |= {"load_before": load, "machine": processor(), "date": datetime.date.today().isoformat()}
-    with places.noting() as notes:
-        notes.setdefault("timed", {})[name] = found
-    log_line(f"{name}: {found['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
+    tries = [steps_in(asked.minutes, asked.corpus.arguments(paths) | asked.arguments) for _ in range(TIMINGS)]
+    timed = {"steps": round(median(tries)), "tries": tries, "minutes": asked.minutes, "threads": THREADS}
+    timed |= {"load_before": load, "machine": processor(), "date": datetime.date.today().isoformat()}
+    with paths.noting() as notes:
+        notes.setdefault("timed", {})[name] = timed
+    log_line(f"{name}: {timed['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
 
 
-def planned(name: str, places: Places) -> int:
+def planned(name: str, paths: RecipePaths) -> int:
     """The steps that were fixed for an entry, or for its twin."""
     known = ENTRIES[name].twin or name
-    found = places.notes.get("timed", {}).get(known)
-    if found is None:
+    timed = paths.notes.get("timed", {}).get(known)
+    if timed is None:
         raise SystemExit(f"{known} has no steps yet; on an idle machine run: python recipes/translation.py --time")
-    return int(found["steps"])
+    return int(timed["steps"])
 
 
-def train(name: str, places: Places, steps: int | None = None, precision: str = "fp32") -> bool:
+def train(name: str, paths: RecipePaths, steps: int | None = None, precision: str = "fp32") -> bool:
     """Train an entry to its end and note its figures; False if both is done already."""
-    folder = places.runs / name
+    folder = paths.runs / name
     finished = (folder / "model").exists()
     if finished:
         precision = read_object(folder / "run.json")["settings"].get("precision", "fp32")
@@ -155,7 +155,7 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
     if steps is not None:  # a try, and evaluations of a model that knows nothing take long
         asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
     if not finished:
-        steps = steps or planned(name, places)
+        steps = steps or planned(name, paths)
         log_line(f"{name}: {asked.command(name, steps)}")
         with Clock(folder / "clock.json") as clock, training_progress() as step:
 
@@ -164,25 +164,25 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
                 clock.watch(progress)
 
             files, callbacks = (
-                asked.corpus.arguments(places),
+                asked.corpus.arguments(paths),
                 Callbacks(lambda summary, _: log_line(str(summary)), watch),
             )
             train_translator(folder, **files, **asked.arguments, steps=steps, device="cpu", callbacks=callbacks)
-    if finished and name in places.notes.get("runs", {}):
+    if finished and name in paths.notes.get("runs", {}):
         return False
-    note(name, asked, places)
+    note(name, asked, paths)
     return True
 
 
-def note(name: str, asked: Entry, places: Places) -> None:
+def note(name: str, asked: Entry, paths: RecipePaths) -> None:
     """Measure a finished run on dev and test set with the search of `translate`, and keep its figures."""
-    folder = places.runs / name
+    folder = paths.runs / name
     translator, clock = load_translator(folder, "cpu"), Clock(folder / "clock.json")
     steps = parse_json(read_text(folder / "log.jsonl").splitlines()[-1], name)["step"]
-    pairs = {part: asked.corpus.pairs(part, places) for part in PARTS}
+    pairs = {part: asked.corpus.pairs(part, paths) for part in PARTS}
     dev, test = (evaluate_bleu(translator, pairs[part]) for part in ("dev", "test"))
     tokens = clock.steps_per_second * tokens_of_a_step(asked, translator, pairs["train"])
-    found = {
+    figures = {
         "command": asked.command(name, steps),
         "settings": {key: value for key, value in asked.arguments.items() if key != "kind"} | {"kind": asked.kind},
         "parameters": translator.info().parameters,
@@ -201,30 +201,30 @@ def note(name: str, asked: Entry, places: Places) -> None:
         "date": datetime.date.today().isoformat(),
     }
     if asked.corpus.tatoeba:  # the only pairs whose licence lets us show some
-        found["samples"] = samples(pairs["test"], test.texts)
-    with places.noting() as notes:
-        notes.setdefault("runs", {})[name] = found
+        figures["samples"] = samples(pairs["test"], test.texts)
+    with paths.noting() as notes:
+        notes.setdefault("runs", {})[name] = figures
 
 
 def tokens_of_a_step(asked: Entry, translator: Translator, pairs: Sequence[Pair]) -> float:
     """Of both sides, on average over an epoch."""
-    told = {**USUAL, **asked.training}
+    settings = {**USUAL, **asked.training}
     items = pair_samples(pairs, translator.tokenizer, translator.model.config.context).items  # type: ignore[arg-type]
     sizes = [len(item) for item in items]
-    return sum(sizes) / BatchSampler(sizes, 0, told["batch_size"], told["batch_tokens"]).steps(1)
+    return sum(sizes) / BatchSampler(sizes, 0, settings["batch_size"], settings["batch_tokens"]).steps(1)
 
 
 def by_length(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, dict[str, float]]:
     """BLEU of those translations whose sources have so many words; a group without any is left out."""
-    found: dict[str, dict[str, float]] = {}
+    groups: dict[str, dict[str, float]] = {}
     for title, words in GROUPS.items():
         kept = [
             (text, pair.target) for text, pair in zip(texts, pairs, strict=True) if len(pair.source.split()) in words
         ]
         if kept:
             written, wanted = zip(*kept, strict=True)
-            found[title] = {"sentences": len(kept), "bleu": round(bleu(written, wanted).score, 2)}
-    return found
+            groups[title] = {"sentences": len(kept), "bleu": round(bleu(written, wanted).score, 2)}
+    return groups
 
 
 def samples(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
@@ -256,35 +256,37 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of torch, for training")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="of products while learning")
     parser.add_argument("--output", type=Path, help="write runs, figures and page below this folder")
-    given = parser.parse_args()
-    aside = given.output or (None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}")
-    places = Places.of(NAME, aside)
+    arguments = parser.parse_args()
+    aside = arguments.output or (None if arguments.steps is None else REPOSITORY / "runs" / f"try-{arguments.steps}")
+    paths = RecipePaths.of(NAME, aside)
     tune()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     try:
-        run(given, places)
+        run(arguments, paths)
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def run(given: argparse.Namespace, places: Places) -> None:
+def run(arguments: argparse.Namespace, paths: RecipePaths) -> None:
     """What the command line asks for."""
-    if given.time:
+    if arguments.time:
         load = os.getloadavg()[0]
         if load > BUSY:
             log_line(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
-        known = places.notes.get("timed", {})
-        for name in given.names or [name for name, asked in ENTRIES.items() if not asked.twin and name not in known]:
+        known = paths.notes.get("timed", {})
+        for name in arguments.names or [
+            name for name, asked in ENTRIES.items() if not asked.twin and name not in known
+        ]:
             if ENTRIES[name].twin:
                 raise SystemExit(f"{name} takes the steps of {ENTRIES[name].twin}")
-            time_steps(name, places)
+            time_steps(name, paths)
         return
-    for name in [] if given.only_write else given.names or ENTRIES:
-        if train(name, places, given.steps, given.precision):
+    for name in [] if arguments.only_write else arguments.names or ENTRIES:
+        if train(name, paths, arguments.steps, arguments.precision):
             with redirect_stdout(None):  # it shall be true at any time, but shown once
-                write(places, ENTRIES)
-    write(places, ENTRIES)
+                write(paths, ENTRIES)
+    write(paths, ENTRIES)
 
 
 if __name__ == "__main__":

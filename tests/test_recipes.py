@@ -60,9 +60,9 @@ def test_one_pass_gives_the_vectors_of_every_layer_choice(pool: str, tmp_path: P
     from layer_choices import LAYERS, all_vectors
 
     model, texts = kinfolk.load(write_sentence_encoder(tmp_path / "model")), ["A short text.", "word " * 100]
-    found = dict(all_vectors(model, texts, pool))
-    assert list(found) == list(LAYERS)
-    for name, vectors in found.items():
+    result = dict(all_vectors(model, texts, pool))
+    assert list(result) == list(LAYERS)
+    for name, vectors in result.items():
         np.testing.assert_allclose(vectors, model.embed(texts, name, pool), rtol=0, atol=1e-5)
 
 
