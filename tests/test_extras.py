@@ -1,4 +1,4 @@
-"""What a plain install lacks is told with the command that works where kinfolk lives: in its folder."""
+"""What a plain install lacks is reported with the command that works where kinfolk lives: in its folder."""
 
 from __future__ import annotations
 
@@ -47,6 +47,6 @@ def test_the_same_where_only_a_function_needs_the_package(package: str, monkeypa
         FUNCTIONS[package]()
 
 
-def test_a_kind_is_told_with_its_article() -> None:
-    told = {"an int": 1, "a float": 1.5, "a list": [], "bytes": b"", "a NoneType": None}
-    assert [type_name(value) for value in told.values()] == list(told)
+def test_a_kind_is_reported_with_its_article() -> None:
+    values = {"an int": 1, "a float": 1.5, "a list": [], "bytes": b"", "a NoneType": None}
+    assert [type_name(value) for value in values.values()] == list(values)

@@ -66,7 +66,7 @@ def test_hostile_json_is_one_line_that_says_where(fault: str) -> None:
 
 
 def test_a_duplicate_among_many_keys_is_found_in_linear_time() -> None:
-    keys = ",".join(f'"{number}":0' for number in range(100_000))
+    keys = ",".join(f'"{index}":0' for index in range(100_000))
     with pytest.raises(FolderError, match="'99999'"):
         parse_json("{" + keys + ',"99999":0}', "many")
 

@@ -34,11 +34,11 @@ def test_probabilities_sum_to_one_after_every_context(order: int, discount: floa
     assert START not in model.words
     known = [*sorted(model.words), START, "never-seen"]
     contexts = [context for length in range(3) for context in itertools.product(known, repeat=length)]
-    contexts += [(START, *sentence[:place]) for sentence in sentences() for place in range(len(sentence) + 1)]
+    contexts += [(START, *sentence[:index]) for sentence in sentences() for index in range(len(sentence) + 1)]
     for context in contexts:
-        found = [model.probability(word, context) for word in model.words]
-        assert sum(found) == pytest.approx(1, abs=1e-12)
-        assert min(found) > 0
+        result = [model.probability(word, context) for word in model.words]
+        assert sum(result) == pytest.approx(1, abs=1e-12)
+        assert min(result) > 0
 
 
 def test_two_sentences_worked_by_hand() -> None:

@@ -20,9 +20,9 @@ PAIR = ("Bees live in a hive.", "They make honey.")
 
 
 def their_pair_probability(folder: Path, model: type, scores: str) -> float:
-    given = transformers.AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
     with torch.no_grad():
-        return float(model.from_pretrained(folder).eval()(**given)[scores].softmax(-1)[0, 0])
+        return float(model.from_pretrained(folder).eval()(**inputs)[scores].softmax(-1)[0, 0])
 
 
 def test_the_next_sentence_has_the_probability_of_the_reference(five_layers: Path, encoder: Encoder) -> None:
@@ -70,10 +70,10 @@ def test_a_saved_folder_opens_in_the_reference_with_the_same_ids_and_vectors(enc
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     for text in passages()[:5]:
-        given = tokenizer(text[:120], return_tensors="pt")
-        assert given["input_ids"][0].tolist() == encoder.tokenizer.encode(text[:120]).ids
+        inputs = tokenizer(text[:120], return_tensors="pt")
+        assert inputs["input_ids"][0].tolist() == encoder.tokenizer.encode(text[:120]).ids
         with torch.no_grad():
-            expected = model(**given).last_hidden_state[0].mean(0).numpy()
+            expected = model(**inputs).last_hidden_state[0].mean(0).numpy()
         np.testing.assert_allclose(encoder.embed(text[:120]), expected, rtol=0, atol=1e-5)
 
 

@@ -29,13 +29,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def store(cache: Path, name: str, folder: Path) -> Path:
     """Put a folder's files into the cache as the hub's library does: links into a folder of blobs."""
-    place = cache / f"models--{name.replace('/', '--')}"
-    snapshot = place / "snapshots" / COMMIT
-    for made in (snapshot, place / "blobs", place / "refs"):
+    repository = cache / f"models--{name.replace('/', '--')}"
+    snapshot = repository / "snapshots" / COMMIT
+    for made in (snapshot, repository / "blobs", repository / "refs"):
         made.mkdir(parents=True)
-    (place / "refs" / "main").write_text(COMMIT)
+    (repository / "refs" / "main").write_text(COMMIT)
     for file in folder.iterdir():
-        blob = place / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
         blob.write_bytes(file.read_bytes())
         (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
     return snapshot
@@ -89,7 +89,7 @@ def test_what_is_neither_path_nor_name_is_refused(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize(("wrong", "kind"), [(5, "an int"), (["folder"], "a list")])
-def test_what_was_given_is_told_with_its_article(wrong: Any, kind: str) -> None:
+def test_what_was_given_is_reported_with_its_article(wrong: Any, kind: str) -> None:
     with pytest.raises(InputError, match=f"found {kind}$"):
         locate(wrong)
 

@@ -32,8 +32,8 @@ def check(theirs: Any, folder: Path, case: str = "bert") -> None:
     """What we read from the folder scores masked words as `theirs` does."""
     model, tokens = our_model(folder), batch_for(case, *IDS)
     with torch.no_grad():
-        found = model.scores("masked_lm", tokens, model(tokens))
-    close(found, torch.cat([output[0][0] for output in one_by_one(theirs, case, *IDS)]))
+        scores = model.scores("masked_lm", tokens, model(tokens))
+    close(scores, torch.cat([output[0][0] for output in one_by_one(theirs, case, *IDS)]))
 
 
 def test_norms_may_be_called_gamma_and_beta(tmp_path: Path) -> None:
@@ -68,8 +68,11 @@ def test_a_body_is_read_with_its_prefix_and_without(case: str, tmp_path: Path) -
 
 def test_numbers_of_positions_and_segments_are_no_weights(tmp_path: Path) -> None:
     theirs, _ = both("bert", "ForMaskedLM", tmp_path)
-    places = {"bert.embeddings.position_ids": torch.arange(34)[None], "bert.embeddings.token_type_ids": torch.zeros(34)}
-    rewrite(tmp_path, lambda tensors: tensors | places)
+    numbers = {
+        "bert.embeddings.position_ids": torch.arange(34)[None],
+        "bert.embeddings.token_type_ids": torch.zeros(34),
+    }
+    rewrite(tmp_path, lambda tensors: tensors | numbers)
     check(theirs, tmp_path)
 
 

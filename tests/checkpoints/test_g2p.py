@@ -94,8 +94,8 @@ def test_the_scores_of_the_first_phoneme_are_the_package_s(weights: Path, monkey
         last = theirs.gru(theirs.encode(word), *steps)[:, -1]
         gates = (theirs.dec_w_ih, theirs.dec_w_hh, theirs.dec_b_ih, theirs.dec_b_hh)
         expected = theirs.grucell(theirs.dec_emb[[2]], last, *gates) @ theirs.fc_w.T + theirs.fc_b
-        found, _ = model.step(torch.tensor([2]), model.start(pack([tokenizer.encode_source(word)]), 1))
-        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-4)
+        scores, _ = model.step(torch.tensor([2]), model.start(pack([tokenizer.encode_source(word)]), 1))
+        np.testing.assert_allclose(scores.numpy(), expected, rtol=0, atol=1e-4)
 
 
 def test_the_model_is_saved_and_opened_as_any_other(weights: Path, tmp_path: Path) -> None:

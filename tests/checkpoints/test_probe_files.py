@@ -55,10 +55,10 @@ def saved(folder: Path, tmp_path: Path) -> Path:
 def test_what_was_written_is_read_again(name: str, folder: Path, tmp_path: Path) -> None:
     model = with_readout(folder, name, KINDS[name])
     write_checkpoint(tmp_path, TextModel(model))
-    found = read_checkpoint(tmp_path).model
-    assert found.heads[name].config == KINDS[name]
-    assert not found.training
-    torch.testing.assert_close(scores(found, name), scores(model, name), rtol=0, atol=0)
+    result = read_checkpoint(tmp_path).model
+    assert result.heads[name].config == KINDS[name]
+    assert not result.training
+    torch.testing.assert_close(scores(result, name), scores(model, name), rtol=0, atol=0)
 
 
 def test_others_open_the_folder_as_the_encoder_that_it_is(folder: Path, saved: Path) -> None:
@@ -107,7 +107,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_wrong_settings_are_told_in_one_line(case: str, saved: Path) -> None:
+def test_wrong_settings_are_reported_in_one_line(case: str, saved: Path) -> None:
     changes, message = SETTINGS[case]
     public = json.loads((saved / "head.json").read_text())
     (saved / "head.json").write_text(json.dumps(public | changes))
@@ -125,14 +125,14 @@ def test_wrong_settings_are_told_in_one_line(case: str, saved: Path) -> None:
         ({"output.bias": torch.zeros(3, dtype=torch.int32)}, "not floating-point"),
     ],
 )
-def test_wrong_tensors_are_told_in_one_line(changes: dict[str, Any], message: str, saved: Path) -> None:
+def test_wrong_tensors_are_reported_in_one_line(changes: dict[str, Any], message: str, saved: Path) -> None:
     tensors = load_file(saved / "head.safetensors") | changes
     save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, saved / "head.safetensors")
     with pytest.raises(WeightsError, match=message):
         read_checkpoint(saved)
 
 
-def test_missing_and_cut_files_are_told_in_one_line(saved: Path) -> None:
+def test_missing_and_cut_files_are_reported_in_one_line(saved: Path) -> None:
     weights = (saved / "head.safetensors").read_bytes()
     (saved / "head.safetensors").write_bytes(weights[:-5])
     with pytest.raises(KinfolkError, match=r"head\.safetensors"):

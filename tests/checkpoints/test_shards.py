@@ -24,8 +24,8 @@ TENSORS = {name: torch.full((10,), float(number)) for number, name in enumerate(
 
 
 def index_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / INDEX).read_text())
-    return found
+    index: dict[str, Any] = json.loads((folder / INDEX).read_text())
+    return index
 
 
 @pytest.fixture
@@ -132,13 +132,13 @@ HOSTILE = [
 def mutated(text: str, rng: random.Random) -> str:
     """An index with one to three faults."""
     for _ in range(rng.randint(1, 3)):
-        place, kind = rng.randrange(len(text) + 1), rng.randrange(4)
+        index, kind = rng.randrange(len(text) + 1), rng.randrange(4)
         if kind == 0:
-            text = text[:place]
+            text = text[:index]
         elif kind == 1:
-            text = text[:place] + rng.choice('"{}[]:,x\0é9') + text[place + rng.randrange(2) :]
+            text = text[:index] + rng.choice('"{}[]:,x\0é9') + text[index + rng.randrange(2) :]
         elif kind == 2:
-            text = text[:place] + rng.choice(STRANGE) + text[place:]
+            text = text[:index] + rng.choice(STRANGE) + text[index:]
         else:
             first, second = rng.choice(NAMES), rng.choice(NAMES)
             text = text.replace(first, second, 1)

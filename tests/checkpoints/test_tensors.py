@@ -73,7 +73,7 @@ def test_a_pickle_of_tensors_is_read_with_the_flag(tmp_path: Path, new_format: b
 def test_sharded_pickles_are_read_with_the_flag_only(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(1)}, tmp_path / "pytorch_model-00001-of-00002.bin")
     torch.save({"b": torch.ones(1)}, tmp_path / "pytorch_model-00002-of-00002.bin")
-    weight_map = {name: f"pytorch_model-0000{number}-of-00002.bin" for number, name in enumerate("ab", start=1)}
+    weight_map = {name: f"pytorch_model-0000{index}-of-00002.bin" for index, name in enumerate("ab", start=1)}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
     assert open_tensors(tmp_path, allow_pickle=True).read("b").item() == 1
     with pytest.raises(WeightsError, match="pickle"):

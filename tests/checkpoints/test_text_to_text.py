@@ -80,15 +80,15 @@ def test_a_folder_that_repeats_its_tables_and_sinusoids_is_read(case: str, tmp_p
     everything = {name: tensor.clone() for name, tensor in theirs.state_dict().items()}
     change_weights(tmp_path, lambda tensors: tensors.update(everything))
     assert POSITIONS in load_file(tmp_path / "model.safetensors")
-    found = read_checkpoint(tmp_path).model.state_dict()
-    assert all(tensor.equal(found[name]) for name, tensor in expected.items())
+    actual = read_checkpoint(tmp_path).model.state_dict()
+    assert all(tensor.equal(actual[name]) for name, tensor in expected.items())
 
 
 def test_a_repeat_stands_in_for_the_table(marian: Path) -> None:
     expected = read_checkpoint(marian).model.state_dict()
     change_weights(marian, lambda tensors: tensors.update({"lm_head.weight": tensors.pop(SHARED)}))
-    found = read_checkpoint(marian).model.state_dict()
-    assert found["body.source_table.weight"].equal(expected["body.source_table.weight"])
+    actual = read_checkpoint(marian).model.state_dict()
+    assert actual["body.source_table.weight"].equal(expected["body.source_table.weight"])
 
 
 def test_settings_for_generation_are_handed_on_with_our_ids(marian: Path, tmp_path: Path) -> None:
@@ -96,10 +96,10 @@ def test_settings_for_generation_are_handed_on_with_our_ids(marian: Path, tmp_pa
         json.dumps({"num_beams": 6, "max_length": 99, "eos_token_id": 7, "_from_model_config": True})
     )
     write_checkpoint(tmp_path / "saved", read_checkpoint(marian))
-    found = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
-    assert (found["num_beams"], found["max_length"], found["eos_token_id"]) == (6, 99, 0)
-    assert found["decoder_start_token_id"] == found["pad_token_id"] == 29
-    assert "_from_model_config" not in found
+    generation = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert (generation["num_beams"], generation["max_length"], generation["eos_token_id"]) == (6, 99, 0)
+    assert generation["decoder_start_token_id"] == generation["pad_token_id"] == 29
+    assert "_from_model_config" not in generation
 
 
 @pytest.mark.parametrize(

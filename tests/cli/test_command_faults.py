@@ -83,7 +83,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_fault_of_the_folder_is_one_line_and_no_output(
     command: Command, good: Path, tmp_path: Path, fault: str
 ) -> None:
-    damage, told = FAULTS[fault]
+    damage, message = FAULTS[fault]
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     damage(folder)
     (tmp_path / "lines.txt").write_text("A cat.\n")
@@ -91,7 +91,7 @@ def test_a_fault_of_the_folder_is_one_line_and_no_output(
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("kinfolk: ")
     assert ended.err.count("\n") == 1
-    assert told in ended.err
+    assert message in ended.err
     assert list(tmp_path.glob("*vectors*")) == []
 
 

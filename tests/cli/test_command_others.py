@@ -59,8 +59,8 @@ def test_info_draws_the_family(command: Command) -> None:
 
 def test_info_shows_computed_beside_published_parameters(command: Command) -> None:
     assert "109,482,240 (published: 110M)" in command("info", "bert-base-uncased").out
-    found = json.loads(command("info", "albert-base-v2", "--json").out)
-    assert (found["parameters"], found["sizes"]["layers"]) == (11_683_584, 12)
+    output = json.loads(command("info", "albert-base-v2", "--json").out)
+    assert (output["parameters"], output["sizes"]["layers"]) == (11_683_584, 12)
     assert 'did you mean "roberta-base"' in command("info", "robert-base").err
 
 
@@ -124,12 +124,12 @@ def test_search_builds_and_answers(command: Command, tiny_bert: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [((), "--build"), (("q",), "index.json"), (("q", "--column", "text"), "--column")],
 )
 def test_search_tells_what_is_missing(
-    command: Command, tiny_bert: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
+    command: Command, tiny_bert: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     ended = command("search", "--model", tiny_bert, "--index", tmp_path / "absent", *arguments)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err

@@ -67,9 +67,9 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
     assert (config.vocabulary_size, config.target_vocabulary_size) == (40, 45)
 
 
-def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
+def test_wrong_usage_is_reported(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
     run = ["pretrain", "lstm", "--corpus", corpus, "--output", tmp_path / "lm"]
-    for arguments, told in (
+    for arguments, message in (
         ([*run, "--vocabulary-size", "90000"], "vocabulary_size=90000"),
         ([*run, "--size", "huge"], "huge"),
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
@@ -78,5 +78,5 @@ def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tm
     ):
         ended = command(*arguments)
         assert ended.code == 2
-        assert told in ended.err, ended.err
+        assert message in ended.err, ended.err
     assert not (tmp_path / "lm").exists()

@@ -38,8 +38,8 @@ def test_own_guesses_are_asked_for_by_options(command: Command, tmp_path: Path) 
     data = ["--pairs", write_pairs(tmp_path / "train.tsv", 60), "--vocabulary-size", "40", "--device", "cpu"]
     assert command("train-translator", *data, *SMALL, *sampling, "--output", tmp_path / "free").code == 0
     assert command("train-translator", *data, *SMALL, "--output", tmp_path / "forced").code == 0
-    told = read_object(tmp_path / "free" / "run.json")["task"]["sampling"]
-    assert told == {"maximum": 1.0, "schedule": "constant", "mode": "step-wise"}
+    saved = read_object(tmp_path / "free" / "run.json")["task"]["sampling"]
+    assert saved == {"maximum": 1.0, "schedule": "constant", "mode": "step-wise"}
     assert log_of(tmp_path / "free")[0]["loss"] != log_of(tmp_path / "forced")[0]["loss"]
 
 
@@ -56,7 +56,7 @@ def test_columns_and_a_vocabulary_for_each_side(command: Command, table: Path, t
     assert "sel" in tokenizer.target.to_json()
 
 
-def test_figures_of_some_dev_pairs_are_told_as_such(
+def test_figures_of_some_dev_pairs_are_reported_as_such(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(translation, "MAX_EVALUATED", 5)
@@ -68,17 +68,17 @@ def test_figures_of_some_dev_pairs_are_told_as_such(
 
 
 def test_training_and_test_agree(command: Command, small_translator: Path, tmp_path: Path) -> None:
-    dev = write_pairs(tmp_path / "dev.tsv", 40, seed=1)  # what it was judged by
-    found = json.loads(command("evaluate", "--model", small_translator, "--input", dev, "--beam", "1", "--json").out)
+    dev = write_pairs(tmp_path / "dev.tsv", 40, seed=1)  # what it was evaluated on
+    output = json.loads(command("evaluate", "--model", small_translator, "--input", dev, "--beam", "1", "--json").out)
     kept = best_entry(log_of(small_translator))
     assert kept is not None
-    assert found["metrics"]["bleu"] == kept["metrics"]["bleu"]
+    assert output["metrics"]["bleu"] == kept["metrics"]["bleu"]
 
 
 def test_options_that_would_do_nothing_are_refused(command: Command, small_translator: Path, tmp_path: Path) -> None:
     sides = ["--source", tmp_path / "a.en", "--target", tmp_path / "a.xx"]
     run = ["train-translator", "--output", tmp_path / "run"]
-    for arguments, told in (
+    for arguments, message in (
         ([*run, *sides, "--columns", "en,xx"], "columns"),
         ([*run, *sides, "--sampling-mode", "step-wise"], "scheduled_sampling"),
         ([*run, *sides, "--sampling-schedule", "constant"], "scheduled_sampling"),
@@ -89,7 +89,7 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
     ):
         ended = command(*arguments)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
-        assert told in ended.err, ended.err
+        assert message in ended.err, ended.err
     assert not (tmp_path / "run").exists()
 
 
@@ -100,7 +100,7 @@ def test_settings_of_the_model_may_be_given_one_by_one(command: Command, table: 
     hf_defaults = command(*run, "--set", "nonsense", "--set", "norm=pre")
     assert (hf_defaults.code, "nonsense" in hf_defaults.err) == (2, True)
     small = ("width=16", "hidden=16,layers=1")
-    ended = command(*run, "--kind", "seq2seq", *(word for given in small for word in ("--set", given)))
+    ended = command(*run, "--kind", "seq2seq", *(word for value in small for word in ("--set", value)))
     assert ended.code == 0, ended.err
-    told = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
-    assert (told["width"], told["hidden"], told["layers"]) == (16, 16, 1)
+    config = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert (config["width"], config["hidden"], config["layers"]) == (16, 16, 1)

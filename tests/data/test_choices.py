@@ -1,4 +1,4 @@
-"""Choices are read from rows like SWAG's and from plain ones; every fault is told with its line."""
+"""Choices are read from rows like SWAG's and from plain ones; every fault is reported with its line."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def test_the_swag_sample_is_read_whole() -> None:
         ('{"context": "a", "options": ["b", "c"]}', "the answer 'None'"),
     ],
 )
-def test_a_bad_choice_is_told_with_its_line(tmp_path: Path, row: str, reason: str) -> None:
+def test_a_bad_choice_is_reported_with_its_line(tmp_path: Path, row: str, reason: str) -> None:
     good = '{"context": "a", "options": ["b", "c"], "answer": 1}'
     path = written(tmp_path, "a.jsonl", f"{good}\n{row}\n")
     with pytest.raises(DataError) as caught:
         read_choices(path)
     assert f"{path}:2: " in str(caught.value)
     assert reason in str(caught.value)
-    found = read_choices(path, max_bad_rows=1)
-    assert (len(found.examples), found.bad) == (1, 1)
+    table = read_choices(path, max_bad_rows=1)
+    assert (len(table.examples), table.bad) == (1, 1)
 
 
 def test_for_prediction_answers_are_not_needed(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def test_parquet_rows_are_examples_too(tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "a.parquet"
     parquet.write_table(arrow.table({"sentence": ["a", "b", None], "label": [0, None, 1]}), path)
-    found = read_examples(path, max_bad_rows=2)
-    assert found.examples == [Example("a", None, "0", f"{path}:1")]
-    assert [reason.split(": ")[0] for reason in found.reasons] == [f"{path}:2", f"{path}:3"]
+    table = read_examples(path, max_bad_rows=2)
+    assert table.examples == [Example("a", None, "0", f"{path}:1")]
+    assert [reason.split(": ")[0] for reason in table.reasons] == [f"{path}:2", f"{path}:3"]
     with pytest.raises(DataError, match="as parquet"):
         read_examples(written(tmp_path, "b.parquet", path.read_bytes()[:-20]))

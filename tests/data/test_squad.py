@@ -1,4 +1,4 @@
-"""Questions of both versions are read; an answer that is not where it says is told by article, paragraph and id."""
+"""Questions of both versions are read; an answer that is not where it says is reported by article, paragraph and id."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def squad(folder: Path, *entries: object, **paragraph: Any) -> Path:
     [("dev-v1.1", 10570, 34726, 0), ("train-v1.1-sample", 11877, 11877, 0), ("dev-v2.0-sample", 1546, 2744, 815)],
 )
 def test_published_files_have_their_counts(name: str, questions: int, answers: int, unanswerable: int) -> None:
-    found = read_squad(shared_data(f"squad/{name}.json"))
-    assert (len(found.examples), found.bad) == (questions, 0)
-    assert sum(len(question.answers) for question in found.examples) == answers
-    assert sum(not question.answers for question in found.examples) == unanswerable
+    table = read_squad(shared_data(f"squad/{name}.json"))
+    assert (len(table.examples), table.bad) == (questions, 0)
+    assert sum(len(question.answers) for question in table.examples) == answers
+    assert sum(not question.answers for question in table.examples) == unanswerable
 
 
 def test_answers_count_characters_and_may_be_absent(tmp_path: Path) -> None:
@@ -61,13 +61,13 @@ def test_answers_count_characters_and_may_be_absent(tmp_path: Path) -> None:
         ("q2", "2: expected an object, found a string"),
     ],
 )
-def test_a_bad_question_is_told_by_its_place(tmp_path: Path, bad: object, reason: str) -> None:
+def test_a_bad_question_is_reported_by_its_place(tmp_path: Path, bad: object, reason: str) -> None:
     path = squad(tmp_path, entry(), bad)
     with pytest.raises(DataError) as caught:
         read_squad(path)
     assert str(caught.value).startswith(f"{path}:Köln/1/{reason}")
-    found = read_squad(path, max_bad_rows=1)
-    assert ([question.id for question in found.examples], found.bad) == (["q1"], 1)
+    table = read_squad(path, max_bad_rows=1)
+    assert ([question.id for question in table.examples], table.bad) == (["q1"], 1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ def guess(
 
 
 @pytest.mark.parametrize(
-    ("columns", "found"),
+    ("columns", "guessed"),
     [
         ("text,label", TableColumns("text", None, "label")),
         ("sentence,label", TableColumns("sentence", None, "label")),
@@ -29,8 +29,8 @@ def guess(
         ("sentence2,text,label", TableColumns("text", None, "label")),
     ],
 )
-def test_public_names_are_understood(columns: str, found: TableColumns) -> None:
-    assert guess(columns) == found
+def test_public_names_are_understood(columns: str, guessed: TableColumns) -> None:
+    assert guess(columns) == guessed
 
 
 def test_what_the_user_names_comes_first() -> None:

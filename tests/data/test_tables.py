@@ -1,4 +1,4 @@
-"""Labels are read by kind and every example knows its line; bad rows are told, or left out and counted."""
+"""Labels are read by kind and every example knows its line; bad rows are reported, or left out and counted."""
 
 from __future__ import annotations
 
@@ -72,26 +72,26 @@ def test_a_label_of_the_wrong_kind_is_a_bad_row(tmp_path: Path, kind: str, writt
         read_examples(path, kind=kind)
     assert str(caught.value).startswith(f"{path}:2: ")
     assert reason in str(caught.value)
-    found = read_examples(path, kind=kind, max_bad_rows=1)
-    assert [example.location for example in found.examples] == [f"{path}:1", f"{path}:3"]
+    table = read_examples(path, kind=kind, max_bad_rows=1)
+    assert [example.location for example in table.examples] == [f"{path}:1", f"{path}:3"]
 
 
-def test_twenty_bad_rows_are_told_and_all_are_counted(tmp_path: Path) -> None:
+def test_twenty_bad_rows_are_reported_and_all_are_counted(tmp_path: Path) -> None:
     path = written(tmp_path, "a.tsv", "text\tlabel\n" + "a\t\n" * 30 + "b\t1\n")
     for allowed in (0, 5, 29):
         with pytest.raises(DataError) as caught:
             read_examples(path, max_bad_rows=allowed)
         assert str(caught.value).count("the label is empty") == 20
         assert ("; and 10 more; correct them" in str(caught.value)) == (allowed == 29)  # else reading ended at 20
-    found = read_examples(path, max_bad_rows=30)
-    assert (len(found.examples), found.bad, len(found.reasons)) == (1, 30, 20)
+    table = read_examples(path, max_bad_rows=30)
+    assert (len(table.examples), table.bad, len(table.reasons)) == (1, 30, 20)
 
 
 def test_a_csv_record_with_a_broken_byte_is_left_out_whole(tmp_path: Path) -> None:
     path = written(tmp_path, "a.csv", b'text,label\n"one\n\xff two",0\nthree,1\n')
-    found = read_examples(path, max_bad_rows=1)
-    assert [example.text for example in found.examples] == ["three"]
-    assert found.reasons == (f"{path}:2: not UTF-8 text",)
+    table = read_examples(path, max_bad_rows=1)
+    assert [example.text for example in table.examples] == ["three"]
+    assert table.reasons == (f"{path}:2: not UTF-8 text",)
 
 
 def test_an_open_quote_is_never_one_bad_row_among_those_allowed(tmp_path: Path) -> None:

@@ -79,8 +79,8 @@ def test_the_example_in_the_docstring_runs(minilm: Path) -> None:
 def test_vectors_are_those_of_embed(folder: Path) -> None:
     model = kinfolk.load(folder)
     assert np.array_equal(TextEmbedder(folder).fit_transform(TEXTS), model.embed(TEXTS))
-    found = TextEmbedder(folder, layers="concat_last_4", pool="first", normalize=True).fit_transform(TEXTS)
-    assert np.array_equal(found, model.embed(TEXTS, "concat_last_4", "first", True))
+    vectors = TextEmbedder(folder, layers="concat_last_4", pool="first", normalize=True).fit_transform(TEXTS)
+    assert np.array_equal(vectors, model.embed(TEXTS, "concat_last_4", "first", True))
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_columns_have_names(folder: Path) -> None:
     assert list(embedder.get_feature_names_out())[:2] == ["textembedder0", "textembedder1"]
     frame = pandas.DataFrame({"remark": TEXTS, "stars": range(24)}, index=range(100, 124))
     columns = ColumnTransformer([("text", embedder, "remark"), ("rest", "passthrough", ["stars"])])
-    found = columns.set_output(transform="pandas").fit_transform(frame)
-    assert found.shape == (24, 17)
-    assert (found.index == frame.index).all()
+    vectors = columns.set_output(transform="pandas").fit_transform(frame)
+    assert vectors.shape == (24, 17)
+    assert (vectors.index == frame.index).all()
 
 
 def test_a_search_loads_the_model_once(folder: Path, loads: list[object]) -> None:
@@ -214,7 +214,7 @@ def test_a_pickle_of_the_first_version_which_told_of_no_heads_works(folder: Path
         ("recipe", {"pool": "mean", "colour": "red"}, "pickle"),
     ],
 )
-def test_a_damaged_pickle_is_told_in_one_line(part: str, value: object, reason: str, folder: Path) -> None:
+def test_a_damaged_pickle_is_reported_in_one_line(part: str, value: object, reason: str, folder: Path) -> None:
     fitted = TextEmbedder(str(folder)).fit(["a text"])
     state = fitted.__getstate__()
     state["encoder_"] = state["encoder_"] | {part: value}

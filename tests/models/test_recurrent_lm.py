@@ -42,9 +42,9 @@ def test_steps_equal_reading_at_once_and_a_state_goes_on(kind: str) -> None:
     close(model.vocabulary_scores(early).detach().view(2, 4, -1), expected[:, :4])
     close(model.vocabulary_scores(late).detach().view(2, 3, -1), expected[:, 4:])
     written = model.start(pack(tokens[:, :3].tolist()), beams=1)  # a beginning, then token by token
-    for place in range(3, 7):
-        scores, written = model.step(tokens[:, place], written)
-        close(scores, expected[:, place])
+    for index in range(3, 7):
+        scores, written = model.step(tokens[:, index], written)
+        close(scores, expected[:, index])
 
 
 @every_kind
@@ -60,9 +60,9 @@ def test_writing_does_not_depend_on_the_batch(kind: str) -> None:
         )
 
     together = [greedy(model, ask(beginnings)), [texts[0] for texts in beam(model, ask(beginnings))]]
-    for number, row in enumerate(beginnings):
+    for index, row in enumerate(beginnings):
         alone = [greedy(model, ask([row])), beam(model, ask([row]))[0]]
-        assert [texts[number].ids for texts in together] == [texts[0].ids for texts in alone]
+        assert [texts[index].ids for texts in together] == [texts[0].ids for texts in alone]
     drawn = [[text.ids for text in sample(model, ask(beginnings), Sampling(seed=5))] for _ in range(2)]
     assert drawn[0] == drawn[1]
 
@@ -94,8 +94,8 @@ def test_a_language_model_starts_a_decoder(kind: str) -> None:
     start_decoder_from(lm, model)
     tokens = pack(rows(LENGTHS))
     with torch.no_grad():
-        found = model.body.decoder(tokens)
-        close(model.vocabulary_scores(found), lm.vocabulary_scores(lm(tokens)))
+        scores = model.body.decoder(tokens)
+        close(model.vocabulary_scores(scores), lm.vocabulary_scores(lm(tokens)))
     assert all(tensor.equal(before[name]) for name, tensor in untouched.items())
     assert model.body.decoder.table.weight is not lm.body.table.weight
 
@@ -139,10 +139,10 @@ def test_a_reader_learns_under_the_losses_of_every_other_model(task: str) -> Non
     targets: list[Any] = [0, 1, 2] if task == "classify" else [[number % 3 for number in row] for row in rows(LENGTHS)]
     items = [Sample(row, [], target, 0) for row, target in zip(rows(LENGTHS), targets, strict=True)]
     objective: Any = Classify(1) if task == "classify" else Tag(1)
-    prepared = objective.prepare(items, torch.device("cpu"))
+    batch = objective.prepare(items, torch.device("cpu"))
     optimizer, losses = torch.optim.Adam(model.parameters(), 0.02), []
     for _ in range(40):
-        loss = objective.loss(model, prepared)
+        loss = objective.loss(model, batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -38,9 +38,9 @@ def test_scores_are_the_same(form: str) -> None:
     assert isinstance(marian.config, MarianConfig)
     with torch.no_grad():
         expected = ours.vocabulary_scores(ours(pack(sources), pack(targets)))[:, ROWS]
-        found = marian.vocabulary_scores(marian(moved(sources), moved(targets)))
-    close(found[:, :-1], expected[:, :-1])
-    assert float(found[:, -1].max()) < NEVER / 2  # the start is never written
+        scores = marian.vocabulary_scores(marian(moved(sources), moved(targets)))
+    close(scores[:, :-1], expected[:, :-1])
+    assert float(scores[:, -1].max()) < NEVER / 2  # the start is never written
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -26,8 +26,8 @@ def mutated(text: str, rng: random.Random) -> str:
             nested = "[" * (depth := rng.choice([3, 500, 100_000])) + "]" * depth
             return text.replace(f'"{name}":', f'"{name}": {nested}, "also":', 1)
         elif kind == 3:
-            place = rng.randrange(len(text))
-            return text[:place] + rng.choice(['"', "{", "}", "NaN", "1e999", "\0", "9" * 5000]) + text[place:]
+            index = rng.randrange(len(text))
+            return text[:index] + rng.choice(['"', "{", "}", "NaN", "1e999", "\0", "9" * 5000]) + text[index:]
         elif kind == 4:
             return text.replace("{", f'{{"{name}": {json.dumps(rng.choice(HOSTILE))},', 1)  # the key stands there twice
         else:

@@ -22,7 +22,7 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s on Mat mat"
 
 
 def ids(tokenizer: Tokenizer) -> list[list[int]]:
-    return [found.ids for found in tokenizer.encode_many(TEXTS)]
+    return [result.ids for result in tokenizer.encode_many(TEXTS)]
 
 
 def write_vocabulary(folder: Path, **settings: object) -> Path:
@@ -148,7 +148,7 @@ def test_decoding_gives_the_text_back(kind: str):
 
 
 def encode_in_child(texts: list[str]) -> list[list[int]]:
-    return [found.ids for found in small("wordpiece").encode_many(texts)]
+    return [result.ids for result in small("wordpiece").encode_many(texts)]
 
 
 def test_a_forked_process_encodes_without_hanging(capfd: pytest.CaptureFixture[str]):
@@ -177,8 +177,8 @@ def test_what_is_missing_is_named(tmp_path: Path):
 def test_many_texts_may_come_one_by_one():
     tokenizer = small("wordpiece")
     for texts in ([], ["one text"], ["one", "two"], ["a" * 200_000]):
-        found = tokenizer.encode_many(text for text in texts)  # type: ignore[arg-type]
-        assert [encoding.ids for encoding in found] == [tokenizer.encode(text).ids for text in texts]
+        encodings = tokenizer.encode_many(text for text in texts)  # type: ignore[arg-type]
+        assert [encoding.ids for encoding in encodings] == [tokenizer.encode(text).ids for text in texts]
 
 
 def test_only_the_readers_that_a_folder_needs_are_loaded(tmp_path: Path):

@@ -56,7 +56,7 @@ def test_the_temporary_file_of_an_iterator_is_closed(texts: list[str], monkeypat
 
 
 def test_special_tokens_come_first_in_their_published_order():
-    first = {kind: [small(kind).id_to_token(number) for number in range(5)] for kind in KINDS}
+    first = {kind: [small(kind).id_to_token(index) for index in range(5)] for kind in KINDS}
     assert first["wordpiece"] == first["bpe"] == first["unigram"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert first["byte_bpe"] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 

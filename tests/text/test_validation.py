@@ -117,8 +117,8 @@ def test_a_normalisation_table_that_points_outside_itself_is_refused():
     content = document("unigram")
     step = content["normalizer"]["normalizers"][-1]
     table = base64.b64decode(step["precompiled_charsmap"])
-    for place in range(4, 2004, 8):
-        broken = table[:place] + b"\xff\xff\xff\x7f" + table[place + 4 :]
+    for index in range(4, 2004, 8):
+        broken = table[:index] + b"\xff\xff\xff\x7f" + table[index + 4 :]
         step["precompiled_charsmap"] = base64.b64encode(broken).decode()
         with pytest.raises(TokenizerError, match=r"precompiled_charsmap .*outside"):
             check_tokenizer(content, "tokenizer.json")

@@ -135,10 +135,10 @@ def test_before_the_first_step_it_is_said_how_many_fit_and_whether_they_are_few(
     for seconds, few in ((2.0, True), (200.0, False)):
         budget = Budget(TimeLimit(seconds, Machine(lambda now: 1.0)), 1, None, Costs(step=0.5, evaluation=0, save=0))
         horizon = budget.first(1.0)
-        told = budget.told(horizon, "batches of 8 examples")
-        assert f"{horizon.total} steps" in told
-        assert "batches of 8 examples" in told
-        assert ("warning" in told) == few
+        message = budget.told(horizon, "batches of 8 examples")
+        assert f"{horizon.total} steps" in message
+        assert "batches of 8 examples" in message
+        assert ("warning" in message) == few
 
 
 def test_smaller_batches_are_planned_as_so_much_cheaper() -> None:

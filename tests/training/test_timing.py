@@ -37,8 +37,8 @@ def run(model: Path, output: Path, changes: dict[str, Any], after: Callable[[Any
 
 
 def stored(output: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((output / "plan.json").read_text())
-    return found
+    actual: dict[str, Any] = json.loads((output / "plan.json").read_text())
+    return actual
 
 
 def replayed(model: Path, output: Path, plan: dict[str, Any], **changes: Any) -> bytes:

@@ -49,7 +49,7 @@ def test_long_texts_make_small_chunks(encoder: Encoder, tmp_path: Path, monkeypa
         embed_file(encoder, [*texts[:2], 3], tmp_path / "v.jsonl", encoder.embed_settings(pool="none"))  # type: ignore[list-item]
 
 
-def test_progress_is_told_after_each_batch_and_each_text_counts_once(
+def test_progress_is_reported_after_each_batch_and_each_text_counts_once(
     encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embed, "BATCH_TOKENS", 64)

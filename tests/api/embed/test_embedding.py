@@ -39,20 +39,20 @@ def their_hidden_states(folder: Path) -> list[Any]:
     """For each text: the reference's vectors of all layers, (layers, tokens, width)."""
     model = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    found = []
+    states = []
     for text in TEXTS:
-        given = tokenizer(*(text if isinstance(text, tuple) else (text,)), return_tensors="pt")
+        inputs = tokenizer(*(text if isinstance(text, tuple) else (text,)), return_tensors="pt")
         with torch.no_grad():
-            found.append(torch.cat(model(**given, output_hidden_states=True).hidden_states).numpy())
-    return found
+            states.append(torch.cat(model(**inputs, output_hidden_states=True).hidden_states).numpy())
+    return states
 
 
 @pytest.mark.parametrize("pool", ["first", "mean", "max", "none"])
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_layers_and_pooling_follow_the_reference(five_layers: Path, encoder: Encoder, layers: Any, pool: str) -> None:
     numbers, summed = LAYERS[layers]
-    found = encoder.embed(TEXTS, layers=layers, pool=pool)
-    for ours, states in zip(found, their_hidden_states(five_layers), strict=True):
+    vectors = encoder.embed(TEXTS, layers=layers, pool=pool)
+    for ours, states in zip(vectors, their_hidden_states(five_layers), strict=True):
         tokens = states[numbers].sum(0) if summed else np.concatenate(states[numbers], axis=-1)
         expected = {"first": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0), "none": tokens}[pool]
         np.testing.assert_allclose(ours.vectors if pool == "none" else ours, expected, rtol=0, atol=2e-5)
@@ -74,11 +74,11 @@ def test_a_pair_is_not_the_same_as_its_texts_joined(encoder: Encoder) -> None:
 
 
 def test_token_vectors_know_their_place_in_the_text(encoder: Encoder) -> None:
-    found = encoder.embed(("Cats sleep.", "Dogs bark."), pool="none")
-    assert len(found.vectors) == len(found.offsets) == len(found.tokens) == len(found.words) == len(found.sequences)
-    assert found.tokens[0] == "[CLS]"
-    assert found.sequences[0] is None
-    second = [span for span, side in zip(found.offsets, found.sequences, strict=True) if side == 1]
+    whole = encoder.embed(("Cats sleep.", "Dogs bark."), pool="none")
+    assert len(whole.vectors) == len(whole.offsets) == len(whole.tokens) == len(whole.words) == len(whole.sequences)
+    assert whole.tokens[0] == "[CLS]"
+    assert whole.sequences[0] is None
+    second = [span for span, side in zip(whole.offsets, whole.sequences, strict=True) if side == 1]
     assert (second[0][0], second[-1][1]) == (0, len("Dogs bark."))
 
 
@@ -101,12 +101,12 @@ def test_neither_batch_nor_chunk_changes_a_vector(encoder: Encoder) -> None:
 def test_vectors_of_many_chunks_are_one_array_in_order(
     encoder: Encoder, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = [f"{place} cats sleep" for place in range(number)]
+    texts = [f"{index} cats sleep" for index in range(number)]
     expected = encoder.embed(texts, normalize=True)
     monkeypatch.setattr(embed, "CHUNK_TEXTS", 2)
-    found = encoder.embed((text for text in texts), normalize=True)
-    assert found.shape == (number, encoder.model.config.width)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    vectors = encoder.embed((text for text in texts), normalize=True)
+    assert vectors.shape == (number, encoder.model.config.width)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-6)
 
 
 def test_texts_of_all_lengths_cost_their_own_tokens(encoder: Encoder) -> None:
@@ -114,8 +114,8 @@ def test_texts_of_all_lengths_cost_their_own_tokens(encoder: Encoder) -> None:
     texts = [" ".join(words[:count]) for count in range(0, 30, 3)]
     rows: Counter[str] = Counter()
 
-    def count(name: str, module: nn.Module, given: tuple[Tensor, ...], found: Tensor) -> None:
-        rows[name] += len(given[0])
+    def count(name: str, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        rows[name] += len(inputs[0])
 
     layers = {name: layer for name, layer in encoder.model.body.stack.named_modules() if isinstance(layer, nn.Linear)}
     hooks = [layer.register_forward_hook(partial(count, name)) for name, layer in layers.items()]

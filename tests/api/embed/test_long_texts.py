@@ -27,13 +27,13 @@ def test_every_token_has_one_vector_and_its_place_in_the_whole_text(
     encoder: Encoder, text: str | tuple[str, str]
 ) -> None:
     whole = encoder.tokenizer.encode(text)
-    found = encoder.embed(text, pool="none")
+    embedded = encoder.embed(text, pool="none")
     assert len(whole) > 3 * SIZE
-    assert found.tokens == whole.tokens
-    assert found.offsets == whole.offsets
-    assert found.words == whole.word_ids
-    assert found.sequences == whole.sequence_ids
-    assert found.vectors.shape == (len(whole), 16)
+    assert embedded.tokens == whole.tokens
+    assert embedded.offsets == whole.offsets
+    assert embedded.words == whole.word_ids
+    assert embedded.sequences == whole.sequence_ids
+    assert embedded.vectors.shape == (len(whole), 16)
 
 
 def test_a_token_is_taken_from_the_window_in_which_it_is_most_central(encoder: Encoder) -> None:
@@ -46,10 +46,10 @@ def test_a_token_is_taken_from_the_window_in_which_it_is_most_central(encoder: E
             edge = min(row - 1, len(inside) - row)
             centrality[start + row - 1].append((edge, piece.own[0] <= row < piece.own[1]))
         start += room - overlap
-    for found in centrality.values():
-        assert [mine for _, mine in found].count(True) == 1
+    for edges in centrality.values():
+        assert [mine for _, mine in edges].count(True) == 1
         # within one token of the middle of the overlap, left and right are equally good
-        assert max(edge for edge, _ in found) - next(edge for edge, mine in found if mine) <= 1
+        assert max(edge for edge, _ in edges) - next(edge for edge, mine in edges if mine) <= 1
 
 
 @pytest.mark.parametrize("pool", ["mean", "first"])
@@ -83,8 +83,8 @@ def windows_alone(encoder: Encoder, pool: str) -> np.ndarray:
 def test_long_and_short_texts_do_not_disturb_each_other(encoder: Encoder) -> None:
     texts = ["short", LONG, "", (LONG, "x"), LONG[:700], "end"]
     together = encoder.embed(texts, normalize=True)
-    for number, text in enumerate(texts):
-        np.testing.assert_allclose(encoder.embed(text, normalize=True), together[number], rtol=0, atol=1e-6)
+    for index, text in enumerate(texts):
+        np.testing.assert_allclose(encoder.embed(text, normalize=True), together[index], rtol=0, atol=1e-6)
 
 
 MEGABYTES = 10_000_000  # letters
@@ -101,10 +101,10 @@ MEGABYTES = 10_000_000  # letters
 )
 def test_ten_megabytes_are_read_to_their_end(encoder: Encoder, text: str, kind: str) -> None:
     encoder = replace(encoder, tokenizer=train_tokenizer(kind, passages(), 320))
-    found = encoder.embed(text, pool="none")
-    assert len(found.vectors) == len(found.offsets) > SIZE
+    embedded = encoder.embed(text, pool="none")
+    assert len(embedded.vectors) == len(embedded.offsets) > SIZE
     reached = 0
-    for start, end in found.offsets[1:-1]:
+    for start, end in embedded.offsets[1:-1]:
         assert text[reached:start].strip() == ""
         reached = max(reached, end)
     assert reached == len(text.rstrip()) >= MEGABYTES - 1
@@ -126,7 +126,7 @@ def test_a_text_that_just_fits_is_not_cut(encoder: Encoder) -> None:
 def test_a_cut_is_one_warning_that_counts_what_was_kept_and_dropped(encoder: Encoder) -> None:
     lengths = [len(encoder.tokenizer.encode(text, add_special_tokens=False)) for text in (LONG, LONG[:700])]
     with pytest.warns(CutWarning) as caught:
-        found = encoder.embed(["short", LONG, LONG[:700]], on_long="cut")
+        vectors = encoder.embed(["short", LONG, LONG[:700]], on_long="cut")
     (warning,) = (entry.message for entry in caught)
     assert isinstance(warning, CutWarning)
     kept = 2 * (SIZE - 2)
@@ -134,10 +134,10 @@ def test_a_cut_is_one_warning_that_counts_what_was_kept_and_dropped(encoder: Enc
     assert str(warning) == f"2 texts were cut: {kept} of their tokens kept, {sum(lengths) - kept} dropped"
     whole = encoder.tokenizer.encode(LONG)
     start = encoder.embed(LONG[: whole.offsets[SIZE - 2][1]])
-    np.testing.assert_allclose(found[1], start, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(vectors[1], start, rtol=0, atol=1e-5)
 
 
-def test_every_cut_is_told_even_where_the_counts_are_the_same(encoder: Encoder) -> None:
+def test_every_cut_is_reported_even_where_the_counts_are_the_same(encoder: Encoder) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
         for _ in range(2):
@@ -146,7 +146,7 @@ def test_every_cut_is_told_even_where_the_counts_are_the_same(encoder: Encoder) 
     assert {entry.filename for entry in caught} == {__file__}
 
 
-def test_a_cut_is_told_to_code_without_a_module(encoder: Encoder) -> None:
+def test_a_cut_is_reported_to_code_without_a_module(encoder: Encoder) -> None:
     with pytest.warns(CutWarning):
         exec("encoder.embed(text, on_long='cut')", {"encoder": encoder, "text": LONG})
 
@@ -180,9 +180,9 @@ def test_a_window_and_a_stride_of_the_users_own(encoder: Encoder) -> None:
     together = encoder.model(pack([piece.encoding.ids for piece in windows])).detach().numpy()
     starts = np.cumsum([0, *(len(piece.encoding) for piece in windows)])
     own = [together[start + piece.own[0] : start + piece.own[1]] for start, piece in zip(starts, windows, strict=False)]
-    found = encoder.embed(LONG, layers="last", pool="none", window=20, stride=5)
-    assert found.tokens == encoder.tokenizer.encode(LONG).tokens
-    assert np.abs(found.vectors - np.concatenate(own)).max() < 1e-5
+    embedded = encoder.embed(LONG, layers="last", pool="none", window=20, stride=5)
+    assert embedded.tokens == encoder.tokenizer.encode(LONG).tokens
+    assert np.abs(embedded.vectors - np.concatenate(own)).max() < 1e-5
     with pytest.raises(InputError, match=r"window=61 .* 60 tokens"):
         encoder.embed(LONG, window=61)
 

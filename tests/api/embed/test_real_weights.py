@@ -49,9 +49,9 @@ def test_hidden_states_and_attention_equal_the_reference(demo: Encoder, minilm: 
     from kinfolk.nn.trace import Trace
 
     model = transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager").eval()
-    given = transformers.AutoTokenizer.from_pretrained(minilm)(THREE[0], return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(minilm)(THREE[0], return_tensors="pt")
     with torch.no_grad():
-        expected = model(**given, output_hidden_states=True, output_attentions=True)
+        expected = model(**inputs, output_hidden_states=True, output_attentions=True)
     trace = Trace()
     demo.embed(THREE[0], trace=trace)
     for (ours,), theirs in zip(trace.hidden, expected.hidden_states, strict=True):
@@ -67,9 +67,9 @@ def test_a_saved_folder_serves_the_other_libraries_as_well(demo: Encoder, tmp_pa
     np.testing.assert_allclose(SentenceTransformer(str(folder), device="cpu").encode(texts), ours, rtol=0, atol=1e-6)
     model, report = transformers.AutoModel.from_pretrained(folder, output_loading_info=True)
     assert not any(report.values())
-    given = transformers.AutoTokenizer.from_pretrained(folder)(texts[3], return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(texts[3], return_tensors="pt")
     with torch.no_grad():
-        expected = model.eval()(**given).last_hidden_state[0].mean(0).numpy()
+        expected = model.eval()(**inputs).last_hidden_state[0].mean(0).numpy()
     np.testing.assert_allclose(ours[3], expected / np.linalg.norm(expected), rtol=0, atol=1e-6)
     assert np.array_equal(load(folder, device="cpu").embed(texts), ours)
 

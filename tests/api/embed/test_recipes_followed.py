@@ -47,8 +47,8 @@ def test_a_folder_gives_the_vectors_that_sentence_transformers_gives(
     assert (theirs.max_seq_length or 60) == length
     ours = load(folder, device="cpu")
     with warnings.catch_warnings(action="ignore"):  # some texts are cut, as they are there
-        found = ours.embed(TEXTS, on_long="cut")
-    np.testing.assert_allclose(found, theirs.encode(TEXTS), rtol=0, atol=1e-5)
+        vectors = ours.embed(TEXTS, on_long="cut")
+    np.testing.assert_allclose(vectors, theirs.encode(TEXTS), rtol=0, atol=1e-5)
 
 
 def test_a_saved_folder_loads_in_sentence_transformers_with_equal_vectors(five_layers: Path, tmp_path: Path) -> None:
@@ -145,14 +145,18 @@ def test_a_folder_without_modules_has_no_recipe(tmp_path: Path) -> None:
     assert not isinstance(caught.value, ConfigError)
 
 
-def test_prompts_and_what_else_is_told_are_handed_on(five_layers: Path, tmp_path: Path) -> None:
-    told = {"prompts": {"query": "q: ", "document": "d: "}, "similarity_fn_name": "dot", "default_prompt_name": None}
+def test_prompts_and_what_else_is_there_are_handed_on(five_layers: Path, tmp_path: Path) -> None:
+    settings = {
+        "prompts": {"query": "q: ", "document": "d: "},
+        "similarity_fn_name": "dot",
+        "default_prompt_name": None,
+    }
     folder = with_recipe(five_layers, tmp_path / "model", SentenceRecipe("mean"))
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(told))
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings))
     saved = load(folder, device="cpu").save(tmp_path / "copy")
-    assert json.loads((saved / "config_sentence_transformers.json").read_text()) == told
-    (folder / "config_sentence_transformers.json").write_text(json.dumps(told | {"default_prompt_name": "query"}))
+    assert json.loads((saved / "config_sentence_transformers.json").read_text()) == settings
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(settings | {"default_prompt_name": "query"}))
     again = load(load(folder, device="cpu").save(tmp_path / "again"), device="cpu")
     assert again.recipe is not None
     assert again.recipe.prompt == "q: "
-    assert again.recipe.told["prompts"] == told["prompts"]
+    assert again.recipe.told["prompts"] == settings["prompts"]

@@ -59,8 +59,8 @@ def test_a_text_finds_itself_with_score_one(encoder: Encoder, folder: Path) -> N
 def test_small_blocks_find_the_same(encoder: Encoder, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Index.open(folder).search(encoder, QUERY, top=10)
     monkeypatch.setattr(search, "BLOCK_BYTES", 4 * 32 * 7)  # seven rows a block
-    found = Index.open(folder).search(encoder, QUERY, top=10)
-    assert [hit.row for hit in found] == [hit.row for hit in whole]
+    hits = Index.open(folder).search(encoder, QUERY, top=10)
+    assert [hit.row for hit in hits] == [hit.row for hit in whole]
 
 
 def test_equal_scores_stand_in_the_order_of_the_rows(encoder: Encoder, tmp_path: Path) -> None:

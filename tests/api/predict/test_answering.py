@@ -33,16 +33,16 @@ ASKED = "what is it ?"
 
 def questions(count: int, seed: int, least: int = 2, most: int = 9, without: float = 0.3) -> list[Question]:
     """The answer is the word `salt` or `sand`; where neither stands in the context there is none."""
-    draw, found = random.Random(seed), []
-    for number in range(count):
+    draw, results = random.Random(seed), []
+    for index in range(count):
         words = draw.choices(WORDS, k=draw.randint(least, most))
         answers: tuple[tuple[str, int], ...] = ()
         if draw.random() >= without:
-            place = draw.randrange(len(words))
-            words[place] = draw.choice(["salt", "sand"])
-            answers = ((words[place], len(" ".join([*words[:place], ""]))),)
-        found.append(Question(f"q{number}", ASKED, " ".join(words), answers, f"made:{number + 1}"))
-    return found
+            position = draw.randrange(len(words))
+            words[position] = draw.choice(["salt", "sand"])
+            answers = ((words[position], len(" ".join([*words[:position], ""]))),)
+        results.append(Question(f"q{index}", ASKED, " ".join(words), answers, f"made:{index + 1}"))
+    return results
 
 
 def squad_file(path: Path, asked: list[Question]) -> Path:
@@ -91,21 +91,21 @@ def test_a_tiny_model_learns_where_answers_stand_and_when_there_is_none(trained:
 
 def test_the_answer_is_found_in_any_window_of_a_context_far_longer_than_the_model(reader: Encoder) -> None:
     words = random.Random(3).choices(WORDS, k=200)
-    contexts = [" ".join([*words[:place], "salt", *words[place + 1 :]]) for place in range(0, 200, 20)]
+    contexts = [" ".join([*words[:index], "salt", *words[index + 1 :]]) for index in range(0, 200, 20)]
     assert min(len(reader.tokenizer.encode(context)) for context in contexts) > 10 * reader.context
-    found = [best for (best,) in reader.answer([(ASKED, context) for context in contexts])]
-    right = [best.start == context.index("salt") for best, context in zip(found, contexts, strict=True)]
+    result = [best for (best,) in reader.answer([(ASKED, context) for context in contexts])]
+    right = [best.start == context.index("salt") for best, context in zip(result, contexts, strict=True)]
     assert sum(right) >= 9
-    for best, context in zip(found, contexts, strict=True):
+    for best, context in zip(result, contexts, strict=True):
         assert best.text == ("" if best.start is None else context[best.start : best.end])
 
 
 def test_the_best_answers_differ_and_their_probabilities_fall(reader: Encoder) -> None:
     context = "river sand bird sand house sand"
-    found = reader.answer(ASKED, context, top=30)
-    assert len({answer.text for answer in found}) == len(found) == 30
-    assert "" in [answer.text for answer in found]
-    shares = [answer.probability for answer in found]
+    answers = reader.answer(ASKED, context, top=30)
+    assert len({answer.text for answer in answers}) == len(answers) == 30
+    assert "" in [answer.text for answer in answers]
+    shares = [answer.probability for answer in answers]
     assert shares == sorted(shares, reverse=True)
     assert sum(shares) <= 1 + 1e-9
     assert len(reader.answer(ASKED, "sand", top=100)) < 20  # there are no more
@@ -115,10 +115,10 @@ def test_company_does_not_change_an_answer(reader: Encoder) -> None:
     asked = [(question.question, question.context) for question in questions(20, seed=5, most=50)]
     together = reader.answer(asked, top=3)
     assert len(together) == 20
-    for pair, found in zip(asked, together, strict=True):
+    for pair, result in zip(asked, together, strict=True):
         alone = reader.answer(*pair, top=3)
-        assert [one.text for one in found] == [one.text for one in alone]
-        np.testing.assert_allclose([one.score for one in found], [one.score for one in alone], rtol=0, atol=1e-4)
+        assert [one.text for one in result] == [one.text for one in alone]
+        np.testing.assert_allclose([one.score for one in result], [one.score for one in alone], rtol=0, atol=1e-4)
 
 
 def test_the_saved_model_says_what_the_trained_one_said(trained: Trained, reader: Encoder, tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ def test_the_saved_model_says_what_the_trained_one_said(trained: Trained, reader
     assert task.unanswerable
     assert task.null_threshold is not None
     assert task.null_threshold == reader.hf_config["null_threshold"]
-    found = evaluate(reader, squad_file(tmp_path / "dev.json", questions(30, seed=1, most=60)))
-    assert found.metrics == pytest.approx(trained.metrics)
+    evaluation = evaluate(reader, squad_file(tmp_path / "dev.json", questions(30, seed=1, most=60)))
+    assert evaluation.metrics == pytest.approx(trained.metrics)
 
 
 def test_the_reference_library_opens_the_folder_and_scores_alike(trained: Trained, reader: Encoder) -> None:
@@ -165,7 +165,7 @@ def test_without_questions_that_have_no_answer_there_always_is_one(reader: Encod
     assert isinstance(task, AnswerTask)
     assert task.to_hf()["null_threshold"] is None
     dataset = task.dataset(reader.tokenizer, questions(10, seed=0, without=1.0), reader.context)
-    assert all(found[0].text for found in task.answers(reader.model, dataset))
+    assert all(result[0].text for result in task.answers(reader.model, dataset))
     assert task.calibrate(reader.model, dataset) == task
     undecided = make_task("answer", questions(10, seed=0), TaskOptions())  # no dev set to tune it on
     assert undecided.to_hf()["null_threshold"] == 0.0
@@ -217,17 +217,17 @@ def test_what_has_no_meaning_is_refused(reader: Encoder, tiny_bert: Path) -> Non
         answer_task(replace(reader, hf_config={"null_threshold": "high"}))
 
 
-def test_public_questions_are_read_and_judged(minilm: Path) -> None:
-    found = read_squad(shared_data("squad/dev-v2.0-sample.json")).examples[:6]
+def test_public_questions_are_read_and_evaluated(minilm: Path) -> None:
+    result = read_squad(shared_data("squad/dev-v2.0-sample.json")).examples[:6]
     encoder = load(minilm)
     model, _ = with_new_head(encoder.model, "span", 2)
     task = AnswerTask(unanswerable=True)
-    dataset = task.dataset(encoder.tokenizer, found, encoder.context)
-    judged = task.evaluate(model.eval(), dataset)
-    assert all(0 <= value <= 1 for value in judged.metrics.values())
-    for question, item, view in zip(found, dataset.samples, dataset.views, strict=True):
+    dataset = task.dataset(encoder.tokenizer, result, encoder.context)
+    evaluation = task.evaluate(model.eval(), dataset)
+    assert all(0 <= value <= 1 for value in evaluation.metrics.values())
+    for question, item, view in zip(result, dataset.samples, dataset.views, strict=True):
         if question.answers:  # none of these contexts needs a second window
-            first, last = (place - view.first for place in item.target)
+            first, last = (index - view.first for index in item.target)
             assert question.context[view.offsets[first, 0] : view.offsets[last, 1]] == question.answers[0][0]
-    for question, (best,) in zip(found, task.answers(model, dataset), strict=True):
+    for question, (best,) in zip(result, task.answers(model, dataset), strict=True):
         assert best.text == ("" if best.start is None else question.context[best.start : best.end])

@@ -31,12 +31,12 @@ def their_log_probability(theirs: Any, text: str, pieces: list[int]) -> float:
     """log P(p_1) + log P(p_2 | p_1) + …, masks for what is still to come; the text's one mask is widened."""
     mask = theirs.tokenizer.mask_token_id
     ids = theirs.tokenizer(text)["input_ids"]
-    place = ids.index(mask)
+    index = ids.index(mask)
     total = 0.0
     for step, piece in enumerate(pieces):
-        row = [*ids[:place], *pieces[:step], *[mask] * (len(pieces) - step), *ids[place + 1 :]]
+        row = [*ids[:index], *pieces[:step], *[mask] * (len(pieces) - step), *ids[index + 1 :]]
         with torch.no_grad():
-            scores = theirs.model(torch.tensor([row])).logits[0, place + step]
+            scores = theirs.model(torch.tensor([row])).logits[0, index + step]
         total += float(scores.log_softmax(-1)[piece])
     return total
 
@@ -47,40 +47,40 @@ def joined(text: str, word: str) -> str:
 
 
 def test_single_pieces_have_the_probabilities_of_the_reference(encoder: Encoder, theirs: Any) -> None:
-    found, expected = encoder.fill(TEXT, top=7), theirs(TEXT)
-    assert [guess.word for guess in found] == [entry["token_str"] for entry in expected]
-    assert [guess.probability for guess in found] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
-    assert [guess.score for guess in found] == pytest.approx([guess.probability for guess in found])
-    assert found[0].text == joined(TEXT, found[0].word)
+    fills, expected = encoder.fill(TEXT, top=7), theirs(TEXT)
+    assert [guess.word for guess in fills] == [entry["token_str"] for entry in expected]
+    assert [guess.probability for guess in fills] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
+    assert [guess.score for guess in fills] == pytest.approx([guess.probability for guess in fills])
+    assert fills[0].text == joined(TEXT, fills[0].word)
 
 
 def test_each_of_several_masks_is_guessed_while_the_others_stay(encoder: Encoder, theirs: Any) -> None:
     text = "[MASK] cats [MASK] in the [MASK]."
-    found, expected = encoder.fill(text, top=7), theirs(text)
-    for guesses, entries in zip(found, expected, strict=True):
+    fills, expected = encoder.fill(text, top=7), theirs(text)
+    for guesses, entries in zip(fills, expected, strict=True):
         assert [guess.word for guess in guesses] == [entry["token_str"] for entry in entries]
         assert [guess.probability for guess in guesses] == pytest.approx(
             [entry["score"] for entry in entries], abs=1e-6
         )
     before, after = text.removesuffix(" in the [MASK]."), " in the [MASK]."
-    assert found[1][0].text == "[MASK]" + joined(before.removeprefix("[MASK]"), found[1][0].word) + after
+    assert fills[1][0].text == "[MASK]" + joined(before.removeprefix("[MASK]"), fills[1][0].word) + after
 
 
 def test_byte_level_pieces_have_the_probabilities_of_the_reference(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "roberta", "roberta", "ForMaskedLM", "byte_bpe")
     theirs = transformers.pipeline("fill-mask", model=str(folder), device="cpu", top_k=7)
-    found, expected = load(folder).fill("The<mask> sleeps.", top=7), theirs("The<mask> sleeps.")
-    assert [guess.probability for guess in found] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
-    assert [guess.word for guess in found if guess.word.isalpha()] == [
+    fills, expected = load(folder).fill("The<mask> sleeps.", top=7), theirs("The<mask> sleeps.")
+    assert [guess.probability for guess in fills] == pytest.approx([entry["score"] for entry in expected], abs=1e-6)
+    assert [guess.word for guess in fills if guess.word.isalpha()] == [
         entry["token_str"].strip() for entry in expected if entry["token_str"].strip().isalpha()
     ]
 
 
 def test_longer_words_are_whole_and_have_the_product_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
-    found = encoder.fill(TEXT, top=20, pieces=3)
-    assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
+    fills = encoder.fill(TEXT, top=20, pieces=3)
+    assert [guess.score for guess in fills] == sorted((guess.score for guess in fills), reverse=True)
     counts = set()
-    for guess in found:
+    for guess in fills:
         assert " " not in guess.word
         assert not guess.word.startswith(("##", "["))
         spelt = encoder.tokenizer.encode(guess.word, add_special_tokens=False).ids
@@ -95,17 +95,17 @@ def test_longer_words_are_whole_and_have_the_product_of_their_pieces(encoder: En
 
 def test_a_beam_as_wide_as_the_vocabulary_finds_the_best_word(encoder: Encoder, theirs: Any) -> None:
     size, tokenizer = encoder.tokenizer.vocabulary_size, encoder.tokenizer
-    found = encoder.fill(TEXT, top=size, pieces=2)
+    fills = encoder.fill(TEXT, top=size, pieces=2)
     first, mask = tokenizer.encode(TEXT).ids, tokenizer.mask_id
-    place = first.index(mask)
-    starts = [number for number in range(size) if tokenizer.starts_word(number)]
-    inside = [number for number in range(size) if tokenizer.id_to_token(number).startswith("##")]
+    position = first.index(mask)
+    starts = [index for index in range(size) if tokenizer.starts_word(index)]
+    inside = [index for index in range(size) if tokenizer.id_to_token(index).startswith("##")]
     with torch.no_grad():
-        rows = torch.tensor([[*first[:place], piece, mask, *first[place + 1 :]] for piece in starts])
-        second = theirs.model(rows).logits[:, place + 1].log_softmax(-1)
-        hidden = torch.tensor([[*first[:place], mask, mask, *first[place + 1 :]]])
-        best = theirs.model(hidden).logits[0, place].log_softmax(-1)[starts] + second[:, inside].max(-1).values
-    two_pieces = max(guess.probability for guess in found if guess.score > guess.probability * 1.0001)
+        rows = torch.tensor([[*first[:position], piece, mask, *first[position + 1 :]] for piece in starts])
+        second = theirs.model(rows).logits[:, position + 1].log_softmax(-1)
+        hidden = torch.tensor([[*first[:position], mask, mask, *first[position + 1 :]]])
+        best = theirs.model(hidden).logits[0, position].log_softmax(-1)[starts] + second[:, inside].max(-1).values
+    two_pieces = max(guess.probability for guess in fills if guess.score > guess.probability * 1.0001)
     assert math.log(two_pieces) == pytest.approx(float(best.max()), abs=1e-4)
 
 
@@ -116,23 +116,23 @@ def test_a_word_of_several_pieces_never_ends_in_punctuation(kind: str, relative:
     family = family_of(relative)
     config = family.config.make(vocabulary_size=words.vocabulary_size, width=16, heads=2, layers=1, inner_width=16)
     model = randomise(Model(family, config, {"masked_lm": 0}, pooler=False)).eval()
-    found = Encoder(model, words).fill(f"They eat {words.special_tokens['mask']} daily", top=200, pieces=2)
-    assert isinstance(found, list)
-    several = [guess.word for guess in found if guess.score > guess.probability * 1.0001]  # type: ignore[union-attr]
+    fills = Encoder(model, words).fill(f"They eat {words.special_tokens['mask']} daily", top=200, pieces=2)
+    assert isinstance(fills, list)
+    several = [guess.word for guess in fills if guess.score > guess.probability * 1.0001]  # type: ignore[union-attr]
     assert len(several) > 50
     assert not [word for word in several if set(word[1:]) & set(".,!?;()")]
 
 
 def test_given_words_are_ranked_by_the_mean_of_their_pieces(encoder: Encoder, theirs: Any) -> None:
     words = ["cat", "bees", "mountain", "q"]
-    found = encoder.fill(TEXT, words=words)
-    assert sorted(guess.word for guess in found) == sorted(words)
-    for guess in found:
+    fills = encoder.fill(TEXT, words=words)
+    assert sorted(guess.word for guess in fills) == sorted(words)
+    for guess in fills:
         pieces = encoder.tokenizer.encode(guess.word, add_special_tokens=False).ids
         expected = their_log_probability(theirs, TEXT, pieces)
         assert guess.score == pytest.approx(math.exp(expected / len(pieces)), abs=1e-6)
-    assert [guess.score for guess in found] == sorted((guess.score for guess in found), reverse=True)
-    assert encoder.fill(TEXT, words=words, top=1) == found  # given words are ranked, never dropped
+    assert [guess.score for guess in fills] == sorted((guess.score for guess in fills), reverse=True)
+    assert encoder.fill(TEXT, words=words, top=1) == fills  # given words are ranked, never dropped
 
 
 @pytest.mark.parametrize(

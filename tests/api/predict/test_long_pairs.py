@@ -24,7 +24,7 @@ def token_count(encoder: Encoder, text: str) -> int:
 
 
 def test_what_an_earlier_task_left_in_the_config_is_not_handed_on(tiny_bert: Path, tmp_path: Path) -> None:
-    pairs = [(f"salt {number}", "sand", "ab"[number % 2]) for number in range(20)]
+    pairs = [(f"salt {index}", "sand", "ab"[index % 2]) for index in range(20)]
     tags = [(["salt", "moon"], ["X", "O"])] * 20
     settings = {"steps": 1, "evaluations": 1, "device": "cpu", "report": False}
     finetune(tiny_bert, pairs, tmp_path / "pairs", dev=pairs[:4], **settings)  # type: ignore[arg-type]
@@ -38,13 +38,13 @@ def test_what_an_earlier_task_left_in_the_config_is_not_handed_on(tiny_bert: Pat
 @pytest.mark.parametrize("pair", [(LONG, LONGER), (LONGER, LONG)], ids=["second moves", "first moves"])
 def test_half_of_the_room_is_left_to_the_longer_text(encoder: Encoder, pair: tuple[str, str]) -> None:
     cut = CutCount()
-    found = split_text(encoder.tokenizer, pair, 0, SIZE, None, cut)
+    windows = split_text(encoder.tokenizer, pair, 0, SIZE, None, cut)
     moving = pair.index(LONGER)
     lengths = {text: token_count(encoder, text) for text in pair}
     assert (cut.texts, cut.kept, cut.dropped) == (1, lengths[LONGER] + ROOM // 2, lengths[LONG] - ROOM // 2)
     seen: set[tuple[int, int]] = set()
     beginning = encoder.tokenizer.encode(LONG, add_special_tokens=False).offsets[: ROOM // 2]
-    for piece in found:
+    for piece in windows:
         rows = list(zip(piece.encoding.offsets, piece.encoding.sequence_ids, strict=True))
         assert len(rows) <= SIZE
         assert [offset for offset, side in rows if side == 1 - moving] == beginning
@@ -60,14 +60,14 @@ def test_a_shorter_text_that_leaves_an_eighth_of_the_room_is_whole(encoder: Enco
         if token_count(encoder, text := " ".join(words[:count])) <= ROOM - ROOM // 8
     )
     cut = CutCount()
-    found = split_text(encoder.tokenizer, (fits, LONGER), 0, SIZE, None, cut)
+    windows = split_text(encoder.tokenizer, (fits, LONGER), 0, SIZE, None, cut)
     assert cut.texts == 0
-    assert all(piece.encoding.sequence_ids.count(0) == token_count(encoder, fits) for piece in found)
+    assert all(piece.encoding.sequence_ids.count(0) == token_count(encoder, fits) for piece in windows)
 
 
 def test_a_stride_that_a_pair_has_no_room_for_is_shortened(encoder: Encoder) -> None:
-    found = split_text(encoder.tokenizer, (" ".join(passages()[:1]), LONGER), 0, SIZE, stride=50)
-    assert len(found) > 2
+    windows = split_text(encoder.tokenizer, (" ".join(passages()[:1]), LONGER), 0, SIZE, stride=50)
+    assert len(windows) > 2
     with pytest.raises(InputError, match="stride=58 "):
         split_text(encoder.tokenizer, LONGER, 0, SIZE, stride=58)
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_read_is_named_by_its_place(encoder: Encoder) -> None:
 
 
 def test_training_goes_on_and_says_what_was_cut(tiny_bert: Path, tmp_path: Path) -> None:
-    rows = [Example(f"text {number}", passages()[number], "ab"[number % 2], f"a.csv:{number}") for number in range(16)]
+    rows = [Example(f"text {index}", passages()[index], "ab"[index % 2], f"a.csv:{index}") for index in range(16)]
     rows[3] = Example(LONG, LONGER, "b", "a.csv:3")
     settings = TrainSettings(epochs=1.0, evaluations=1)
     with pytest.warns(CutWarning, match=r"^1 text .*[\d,]+ .* \d+ "):

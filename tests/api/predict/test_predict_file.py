@@ -1,4 +1,4 @@
-"""Predictions for files: every kind of table, bad rows told before anything is computed, nothing cut in silence."""
+"""Predictions for files: every kind of table, bad rows reported before anything is computed, nothing cut in silence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = " ".join(passages()[:3])
 
 
 @pytest.fixture(scope="module")
-def judge(tiny_bert: Path) -> Encoder:
+def classifier(tiny_bert: Path) -> Encoder:
     """A classifier that was never trained: it has an opinion on everything."""
     base = kinfolk.load(tiny_bert, device="cpu")
     model, _ = with_new_head(base.model, "classify", 2)
@@ -39,15 +39,15 @@ def judge(tiny_bert: Path) -> Encoder:
 class Refuses:
     """Fails the test if anything is computed."""
 
-    def __init__(self, judge: Encoder):
-        self.judge = judge
+    def __init__(self, classifier: Encoder):
+        self.classifier = classifier
 
     def __enter__(self) -> Encoder:
         def fail(*arguments: object) -> None:
             pytest.fail("the model was used before the file was looked through")
 
-        self.hook = self.judge.model.register_forward_pre_hook(fail)
-        return self.judge
+        self.hook = self.classifier.model.register_forward_pre_hook(fail)
+        return self.classifier
 
     def __exit__(self, *fault: object) -> None:
         self.hook.remove()
@@ -70,7 +70,7 @@ def write_jsonl(path: Path, rows: list[Any]) -> Path:
 @pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
 @pytest.mark.parametrize("source", ["lines.txt", "table.csv", "table.jsonl"])
 def test_every_input_gives_the_same_predictions_in_every_output(
-    source: str, kind: str, judge: Encoder, tmp_path: Path
+    source: str, kind: str, classifier: Encoder, tmp_path: Path
 ) -> None:
     if kind == "parquet":
         pytest.importorskip("pyarrow")
@@ -79,19 +79,19 @@ def test_every_input_gives_the_same_predictions_in_every_output(
     path = tmp_path / source
     content = {".txt": "\n".join(texts) + "\n", ".csv": 'text\n"water, and salt"\na stone\n""\nZoë\n'}
     path.write_text(content[path.suffix]) if path.suffix in content else write_jsonl(path, rows)
-    assert predict_file(judge, path, tmp_path / f"out.{kind}") == WrittenRows(4, 0)
-    found = rows_of(tmp_path / f"out.{kind}")
-    expected = judge.classify(texts)
-    assert [row["text"] for row in found] == texts
-    assert [row["label"] for row in found] == [guess.label for guess in expected]
-    assert [float(row["probability"]) for row in found] == pytest.approx(
+    assert predict_file(classifier, path, tmp_path / f"out.{kind}") == WrittenRows(4, 0)
+    written = rows_of(tmp_path / f"out.{kind}")
+    expected = classifier.classify(texts)
+    assert [row["text"] for row in written] == texts
+    assert [row["label"] for row in written] == [guess.label for guess in expected]
+    assert [float(row["probability"]) for row in written] == pytest.approx(
         [guess.probability for guess in expected], abs=1e-6
     )
 
 
-def test_a_parquet_file_keeps_its_types(judge: Encoder, tmp_path: Path) -> None:
+def test_a_parquet_file_keeps_its_types(classifier: Encoder, tmp_path: Path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    given = arrow.table(
+    table = arrow.table(
         {
             "text": ["a", "b", "c"],
             "label": arrow.array([1, None, 3], arrow.int16()),
@@ -99,47 +99,49 @@ def test_a_parquet_file_keeps_its_types(judge: Encoder, tmp_path: Path) -> None:
             "parts": arrow.array([[1.5], [], None], arrow.list_(arrow.float32())),
         }
     )
-    parquet.write_table(given, tmp_path / "in.parquet", row_group_size=2)
-    predict_file(judge, tmp_path / "in.parquet", tmp_path / "out.parquet")
-    found = parquet.read_table(tmp_path / "out.parquet")
-    assert found.select(given.column_names).equals(given)
-    assert found.column_names == [*given.column_names, "predicted_label", "predicted_probability"]
-    predict_file(judge, tmp_path / "in.parquet", tmp_path / "out.jsonl")
+    parquet.write_table(table, tmp_path / "in.parquet", row_group_size=2)
+    predict_file(classifier, tmp_path / "in.parquet", tmp_path / "out.parquet")
+    result = parquet.read_table(tmp_path / "out.parquet")
+    assert result.select(table.column_names).equals(table)
+    assert result.column_names == [*table.column_names, "predicted_label", "predicted_probability"]
+    predict_file(classifier, tmp_path / "in.parquet", tmp_path / "out.jsonl")
     assert rows_of(tmp_path / "out.jsonl")[0]["day"] == "1970-01-01"
-    predict_file(judge, tmp_path / "in.parquet", tmp_path / "out.csv")
+    predict_file(classifier, tmp_path / "in.parquet", tmp_path / "out.csv")
     assert [row["parts"] for row in rows_of(tmp_path / "out.csv")] == ["[1.5]", "[]", ""]
 
 
-def test_types_of_a_parquet_file_are_learned_from_all_rows(judge: Encoder, tmp_path: Path) -> None:
+def test_types_of_a_parquet_file_are_learned_from_all_rows(classifier: Encoder, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     rows = [{"text": "a", "n": None}] * 3000 + [{"text": "b", "n": 1}] * 2000 + [{"text": "c", "n": 2.5}]
-    predict_file(judge, write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet")
-    found = rows_of(tmp_path / "out.parquet")
-    assert [row["n"] for row in found] == [row["n"] for row in rows]
+    predict_file(classifier, write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.parquet")
+    written = rows_of(tmp_path / "out.parquet")
+    assert [row["n"] for row in written] == [row["n"] for row in rows]
     mixed = write_jsonl(tmp_path / "mixed.jsonl", [{"text": "a", "n": 1}, {"text": "b", "n": "one"}])
-    with Refuses(judge) as model, pytest.raises(DataError, match=r"common type .*\.jsonl"):
+    with Refuses(classifier) as model, pytest.raises(DataError, match=r"common type .*\.jsonl"):
         predict_file(model, mixed, tmp_path / "mixed.parquet")
     assert not (tmp_path / "mixed.parquet").exists()
 
 
-def test_the_first_twenty_bad_rows_are_told_before_anything_is_computed(judge: Encoder, tmp_path: Path) -> None:
+def test_the_first_twenty_bad_rows_are_reported_before_anything_is_computed(
+    classifier: Encoder, tmp_path: Path
+) -> None:
     rows: list[Any] = [{"text": "good"}] * 50 + [{"text": None}, {"txt": "x"}, 7, {"text": 3}] * 10
     path = write_jsonl(tmp_path / "in.jsonl", rows)
-    with Refuses(judge) as model, pytest.raises(DataError) as caught:
+    with Refuses(classifier) as model, pytest.raises(DataError) as caught:
         predict_file(model, path, tmp_path / "out.jsonl")
-    told = str(caught.value)
-    assert [f"{path}:{line}: " in told for line in (50, 51, 52, 53, 54, 70, 71)] == [False, *[True] * 5, False]
+    message = str(caught.value)
+    assert [f"{path}:{line}: " in message for line in (50, 51, 52, 53, 54, 70, 71)] == [False, *[True] * 5, False]
     for reason in ('"text" is null', 'no column "text"', "expected an object", '"text" is a number'):
-        assert reason in told
+        assert reason in message
     assert not (tmp_path / "out.jsonl").exists()
 
 
-def test_some_bad_rows_may_be_left_out(judge: Encoder, tmp_path: Path) -> None:
+def test_some_bad_rows_may_be_left_out(classifier: Encoder, tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
     path.write_bytes(b"text,id\ngood,1\nbad\nbad \xff,2\ngood,3\n")
-    assert predict_file(judge, path, tmp_path / "out.csv", max_bad_rows=2) == WrittenRows(2, 2)
+    assert predict_file(classifier, path, tmp_path / "out.csv", max_bad_rows=2) == WrittenRows(2, 2)
     assert [row["id"] for row in rows_of(tmp_path / "out.csv")] == ["1", "3"]
-    with Refuses(judge) as model, pytest.raises(DataError, match=r"in\.csv:3: .*in\.csv:4: .*max-bad-rows"):
+    with Refuses(classifier) as model, pytest.raises(DataError, match=r"in\.csv:3: .*in\.csv:4: .*max-bad-rows"):
         predict_file(model, path, tmp_path / "none.csv", max_bad_rows=1)
 
 
@@ -151,49 +153,49 @@ def test_some_bad_rows_may_be_left_out(judge: Encoder, tmp_path: Path) -> None:
         ("tsv", [{"text": "a"}, {"text": "b\tc"}], r"in\.jsonl:2: .*tab"),
     ],
 )
-def test_what_the_output_cannot_hold_is_told_ahead_too(
-    kind: str, rows: list[Any], reason: str, judge: Encoder, tmp_path: Path
+def test_what_the_output_cannot_hold_is_reported_ahead_too(
+    kind: str, rows: list[Any], reason: str, classifier: Encoder, tmp_path: Path
 ) -> None:
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     path = write_jsonl(tmp_path / "in.jsonl", rows)
-    with Refuses(judge) as model, pytest.raises(DataError, match=reason):
+    with Refuses(classifier) as model, pytest.raises(DataError, match=reason):
         predict_file(model, path, tmp_path / f"out.{kind}")
-    assert predict_file(judge, path, tmp_path / f"out.{kind}", max_bad_rows=1) == WrittenRows(1, 1)
-    assert predict_file(judge, path, tmp_path / "out.jsonl") == WrittenRows(2, 0)
+    assert predict_file(classifier, path, tmp_path / f"out.{kind}", max_bad_rows=1) == WrittenRows(1, 1)
+    assert predict_file(classifier, path, tmp_path / "out.jsonl") == WrittenRows(2, 0)
 
 
 def test_standard_input_ends_at_the_first_bad_line(
-    judge: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classifier: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def given(content: bytes) -> None:
+    def type_in(content: bytes) -> None:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
 
-    given(b"one\n\xff\nthree\n\xff\n")
+    type_in(b"one\n\xff\nthree\n\xff\n")
     with pytest.raises(DataError, match=r"standard input:2: .*UTF-8") as caught:
-        predict_file(judge, "-", tmp_path / "out.csv")
+        predict_file(classifier, "-", tmp_path / "out.csv")
     assert "input:4" not in str(caught.value)
-    given(b"one\n\xff\nthree\n\xff\n")
-    assert predict_file(judge, "-", tmp_path / "out.csv", max_bad_rows=2) == WrittenRows(2, 2)
+    type_in(b"one\n\xff\nthree\n\xff\n")
+    assert predict_file(classifier, "-", tmp_path / "out.csv", max_bad_rows=2) == WrittenRows(2, 2)
 
 
-def test_a_pair_of_two_long_texts_is_cut_and_counted(judge: Encoder, tmp_path: Path) -> None:
+def test_a_pair_of_two_long_texts_is_cut_and_counted(classifier: Encoder, tmp_path: Path) -> None:
     rows = [{"sentence1": "short", "sentence2": LONG}, {"sentence1": LONG, "sentence2": LONG}]
     path = write_jsonl(tmp_path / "in.jsonl", rows)
     with pytest.warns(CutWarning, match="^1 text "):
-        assert predict_file(judge, path, tmp_path / "out.jsonl") == WrittenRows(2, 0)
+        assert predict_file(classifier, path, tmp_path / "out.jsonl") == WrittenRows(2, 0)
     with pytest.warns(CutWarning, match="^1 text "):
-        assert judge.classify((LONG, LONG)).label in ("bad", "good")
+        assert classifier.classify((LONG, LONG)).label in ("bad", "good")
 
 
-def test_wrong_files_and_options_are_one_line(judge: Encoder, tiny_bert: Path, tmp_path: Path) -> None:
+def test_wrong_files_and_options_are_one_line(classifier: Encoder, tiny_bert: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a\n")
     (tmp_path / "in.csv").write_text("body,id\na,1\n")
     cases: dict[str, Callable[[], object]] = {
-        ".csv, .tsv, .jsonl, .parquet": lambda: predict_file(judge, tmp_path / "in.txt", tmp_path / "out.txt"),
-        "in.txt: ": lambda: predict_file(judge, tmp_path / "in.txt", tmp_path / "o.csv", Columns("a")),
-        "--text": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv"),
-        "max_bad_rows=-1": lambda: predict_file(judge, tmp_path / "in.csv", tmp_path / "o.csv", max_bad_rows=-1),
+        ".csv, .tsv, .jsonl, .parquet": lambda: predict_file(classifier, tmp_path / "in.txt", tmp_path / "out.txt"),
+        "in.txt: ": lambda: predict_file(classifier, tmp_path / "in.txt", tmp_path / "o.csv", Columns("a")),
+        "--text": lambda: predict_file(classifier, tmp_path / "in.csv", tmp_path / "o.csv"),
+        "max_bad_rows=-1": lambda: predict_file(classifier, tmp_path / "in.csv", tmp_path / "o.csv", max_bad_rows=-1),
     }
     for reason, call in cases.items():
         with pytest.raises((DataError, InputError), match=reason.replace(".", r"\.")):
@@ -204,23 +206,23 @@ def test_wrong_files_and_options_are_one_line(judge: Encoder, tiny_bert: Path, t
 
 
 def test_without_pyarrow_a_parquet_output_says_what_to_install(
-    judge: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    classifier: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "in.txt").write_text("a\n")
-    with Refuses(judge) as model, pytest.raises(DataError, match="pyarrow"):
+    with Refuses(classifier) as model, pytest.raises(DataError, match="pyarrow"):
         predict_file(model, tmp_path / "in.txt", tmp_path / "out.parquet")
 
 
-def test_a_table_without_rows_is_refused(judge: Encoder, tmp_path: Path) -> None:
+def test_a_table_without_rows_is_refused(classifier: Encoder, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("text,id\n")
     with pytest.raises(DataError, match=r"in\.csv: .*no rows"):
-        predict_file(judge, tmp_path / "in.csv", tmp_path / "out.csv")
+        predict_file(classifier, tmp_path / "in.csv", tmp_path / "out.csv")
     assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize(
-    ("pairs", "header", "told"),
+    ("pairs", "header", "message"),
     [
         (True, "text", "in.csv:2: one text, but the model learned from pairs"),
         (False, "text1,text2", "in.csv:2: a pair, but the model learned from single texts"),
@@ -230,25 +232,25 @@ def test_a_table_without_rows_is_refused(judge: Encoder, tmp_path: Path) -> None
     ],
 )
 def test_pairs_and_single_texts_are_not_taken_for_each_other(
-    judge: Encoder,
+    classifier: Encoder,
     pairs: bool | None,
     header: str,
-    told: str | None,
+    message: str | None,
     tmp_path: Path,
 ) -> None:
-    trained = replace(judge, hf_config={**judge.hf_config, "pairs": pairs})
+    trained = replace(classifier, hf_config={**classifier.hf_config, "pairs": pairs})
     (tmp_path / "in.csv").write_text(
         f"{header}\n" + 2050 * f"{','.join('ab'[: header.count(',') + 1])}\n"
     )  # two chunks
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         predict_file(trained, tmp_path / "in.csv", tmp_path / "out.csv")
-    assert [str(warning.message).rpartition("/")[2] for warning in caught] == ([] if told is None else [told])
+    assert [str(warning.message).rpartition("/")[2] for warning in caught] == ([] if message is None else [message])
 
 
-def test_line_breaks_inside_a_field_stay_as_they_are(judge: Encoder, tmp_path: Path) -> None:
+def test_line_breaks_inside_a_field_stay_as_they_are(classifier: Encoder, tmp_path: Path) -> None:
     source = tmp_path / "in.csv"
     source.write_bytes(b'text,note\r\n"two\r\nlines",a\r\none,"b\nc"\r\n')
-    predict_file(judge, source, tmp_path / "out.csv")
+    predict_file(classifier, source, tmp_path / "out.csv")
     rows = rows_of(tmp_path / "out.csv")
     assert [(row["text"], row["note"]) for row in rows] == [("two\r\nlines", "a"), ("one", "b\nc")]

@@ -37,12 +37,12 @@ def test_squad_in_predictions_by_id_out(reader: Encoder, tmp_path: Path) -> None
     )
     done: list[int] = []
     assert predict_file(reader, source, tmp_path / "out.json", report=done.append).rows == sum(done) == 2
-    found = json.loads((tmp_path / "out.json").read_text())
-    assert found == {
+    output = json.loads((tmp_path / "out.json").read_text())
+    assert output == {
         "a": reader.answer("When?", CONTEXT)[0].text,
         'b "2"': reader.answer("Who?", CONTEXT)[0].text,
     }
-    assert all(text in CONTEXT for text in found.values())
+    assert all(text in CONTEXT for text in output.values())
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
@@ -55,17 +55,17 @@ def test_a_table_keeps_its_rows_and_gains_the_answer(reader: Encoder, tmp_path: 
     source.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     assert predict_file(reader, source, output).rows == 2
     text = output.read_text(encoding="utf-8")
-    found = (
+    result = (
         [json.loads(line) for line in text.splitlines()]
         if suffix == ".jsonl"
         else list(csv.DictReader(text.splitlines()))
     )
-    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    assert [{name: row[name] for name in rows[0]} for row in result] == rows
     (best,) = reader.answer("When?", CONTEXT)
-    start, end = (int(found[0][f"predicted_{name}"]) for name in ("start", "end"))
-    assert found[0]["predicted_answer"] == best.text == CONTEXT[start:end]
-    assert float(found[0]["predicted_probability"]) == pytest.approx(best.probability, abs=1e-6)
-    assert (found[1]["predicted_answer"], found[1]["predicted_start"] or None) == ("", None)
+    start, end = (int(result[0][f"predicted_{name}"]) for name in ("start", "end"))
+    assert result[0]["predicted_answer"] == best.text == CONTEXT[start:end]
+    assert float(result[0]["predicted_probability"]) == pytest.approx(best.probability, abs=1e-6)
+    assert (result[1]["predicted_answer"], result[1]["predicted_start"] or None) == ("", None)
 
 
 def test_what_cannot_be_read_or_written_is_named(reader: Encoder, tmp_path: Path) -> None:

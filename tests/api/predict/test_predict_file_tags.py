@@ -45,8 +45,8 @@ def test_the_column_of_the_words_can_be_another(tagger: Encoder, tmp_path: Path)
     source = tmp_path / "in.txt"
     source.write_text("1 water\n2 stone\n\n1 river\n")
     assert predict_file(tagger, source, tmp_path / "out.tsv", Columns("-1")).rows == 2
-    found = [line.split(" ")[-1] for line in (tmp_path / "out.tsv").read_text().splitlines() if line]
-    assert found == [*tags(tagger, "water", "stone"), *tags(tagger, "river")]
+    result = [line.split(" ")[-1] for line in (tmp_path / "out.tsv").read_text().splitlines() if line]
+    assert result == [*tags(tagger, "water", "stone"), *tags(tagger, "river")]
 
 
 def test_lines_of_words_get_lines_of_tags(tagger: Encoder, tmp_path: Path) -> None:
@@ -54,9 +54,9 @@ def test_lines_of_words_get_lines_of_tags(tagger: Encoder, tmp_path: Path) -> No
     folder.mkdir()
     (folder / "seq.in").write_text("water stone\n\nriver  delta \n")
     expected = [" ".join(tags(tagger, "water", "stone")), "", " ".join(tags(tagger, "river", "delta"))]
-    for number, source in enumerate((folder, folder / "seq.in")):
-        assert predict_file(tagger, source, tmp_path / f"{number}.out").rows == 3
-        assert (tmp_path / f"{number}.out").read_text().split("\n") == [*expected, ""]
+    for index, source in enumerate((folder, folder / "seq.in")):
+        assert predict_file(tagger, source, tmp_path / f"{index}.out").rows == 3
+        assert (tmp_path / f"{index}.out").read_text().split("\n") == [*expected, ""]
         with pytest.raises(FolderError, match="input itself"):
             predict_file(tagger, source, folder / "seq.in")
 
@@ -70,7 +70,7 @@ def test_sentences_are_not_taken_for_columns(tagger: Encoder, tmp_path: Path) ->
 def test_texts_get_their_entities(tagger: Encoder, tmp_path: Path) -> None:
     texts = ["water, stone", "", "the river Müller"]
     (tmp_path / "in.txt").write_text("".join(f"{text}\n" for text in texts))
-    rows = [{"id": number, "entities": None, "text": text} for number, text in enumerate(texts)]
+    rows = [{"id": index, "entities": None, "text": text} for index, text in enumerate(texts)]
     (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert predict_file(tagger, tmp_path / "in.txt", tmp_path / "lines.jsonl").rows == 3
     assert predict_file(tagger, tmp_path / "in.jsonl", tmp_path / "rows.jsonl", Columns("text")).rows == 3
@@ -78,22 +78,22 @@ def test_texts_get_their_entities(tagger: Encoder, tmp_path: Path) -> None:
         [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
         for name in ("lines.jsonl", "rows.jsonl")
     )
-    for text, line, row, given in zip(texts, lines, table, rows, strict=True):
+    for text, line, row, source in zip(texts, lines, table, rows, strict=True):
         expected = [(entity.type, entity.text, entity.start, entity.end) for entity in tagger.tag(text).entities]
         assert list(line) == ["text", "entities"]
         assert [
             (entity["type"], entity["text"], entity["start"], entity["end"]) for entity in line["entities"]
         ] == expected
-        assert row == {**given, "predicted_entities": line["entities"]}
+        assert row == {**source, "predicted_entities": line["entities"]}
     assert any(line["entities"] for line in lines)
 
 
-def test_tags_that_mark_no_spans_are_told_word_by_word(tiny_bert: Path, tmp_path: Path) -> None:
+def test_tags_that_mark_no_spans_are_reported_word_by_word(tiny_bert: Path, tmp_path: Path) -> None:
     tagger = random_tagger(tiny_bert, labels=("NN", "VB", "."))
     (tmp_path / "in.txt").write_text("water, stone\n")
     predict_file(tagger, tmp_path / "in.txt", tmp_path / "out.jsonl")
-    found = json.loads((tmp_path / "out.jsonl").read_text())
-    assert found == {
+    output = json.loads((tmp_path / "out.jsonl").read_text())
+    assert output == {
         "text": "water, stone",
         "words": ["water", ",", "stone"],
         "tags": tags(tagger, "water", ",", "stone"),
@@ -114,7 +114,7 @@ def test_tags_that_mark_no_spans_are_told_word_by_word(tiny_bert: Path, tmp_path
         ("in.csv", b"words\na\n", "out.jsonl", "text", 'no column "text"'),
     ],
 )
-def test_faults_are_told_and_nothing_is_written(
+def test_faults_are_reported_and_nothing_is_written(
     tagger: Encoder, tmp_path: Path, name: str, content: bytes, output: str, text: str | None, reason: str
 ) -> None:
     (tmp_path / name).write_bytes(content)

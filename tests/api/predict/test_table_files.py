@@ -30,7 +30,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> Folders:
 
 
 @pytest.fixture(scope="module")
-def judges(tiny_bert: Path) -> list[Encoder]:
+def classifiers(tiny_bert: Path) -> list[Encoder]:
     """Three classifiers with labels of their own."""
     base = kinfolk.load(tiny_bert, device="cpu")
     model, _ = with_new_head(base.model, "classify", 2)
@@ -51,26 +51,28 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_a_file_can_be_judged_by_one_model_after_the_other(kind: str, judges: list[Encoder], tmp_path: Path) -> None:
+def test_a_file_can_be_evaluated_by_one_model_after_the_other(
+    kind: str, classifiers: list[Encoder], tmp_path: Path
+) -> None:
     if kind == "parquet":
         pytest.importorskip("pyarrow")
     path = write_jsonl(tmp_path / "0.jsonl", [{"text": "water"}, {"text": "a stone"}])
     expected = rows_of(path)
-    for judge, prefix in zip(judges, ("", "predicted_", "predicted_2_"), strict=True):
+    for classifier, prefix in zip(classifiers, ("", "predicted_", "predicted_2_"), strict=True):
         before, path = path, tmp_path / f"{prefix}out.{kind}"
-        predict_file(judge, before, path)
+        predict_file(classifier, before, path)
         for row in expected:
-            said = judge.classify(row["text"])
+            said = classifier.classify(row["text"])
             row |= {f"{prefix}label": said.label, f"{prefix}probability": round(said.probability or 0.0, 6)}
         assert rows_of(path) == expected
         assert [list(row) for row in rows_of(path)] == [list(row) for row in expected]
 
 
 def test_all_rows_have_the_same_new_columns_though_only_a_later_one_has_a_label(
-    judges: list[Encoder], tmp_path: Path
+    classifiers: list[Encoder], tmp_path: Path
 ) -> None:
     rows = [{"text": "water"}, {"text": "a stone", "label": "mine"}]
-    predict_file(judges[0], write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl")
+    predict_file(classifiers[0], write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl")
     first, second = rows_of(tmp_path / "out.jsonl")
     assert list(first) == ["text", "predicted_label", "predicted_probability"]
     assert list(second) == ["text", "label", "predicted_label", "predicted_probability"]
@@ -82,13 +84,13 @@ def test_answers_may_begin_with_chunks_that_have_none(untrained: Folders, tmp_pa
     rows = [{"question": "When?", "context": ""}] * 513 + [{"question": "When?", "context": "It rained in May."}]
     path = write_jsonl(tmp_path / "in.jsonl", rows)
     assert predict_file(untrained("ForQuestionAnswering"), path, tmp_path / "out.parquet").rows == 514
-    found = rows_of(tmp_path / "out.parquet")
-    assert list(found[0]) == ["question", "context", "answer", "start", "end", "probability"]
-    assert [(row["start"], row["end"]) for row in found[:-1]] == [(None, None)] * 513
-    assert found[-1]["answer"] == rows[-1]["context"][found[-1]["start"] : found[-1]["end"]]
+    actual = rows_of(tmp_path / "out.parquet")
+    assert list(actual[0]) == ["question", "context", "answer", "start", "end", "probability"]
+    assert [(row["start"], row["end"]) for row in actual[:-1]] == [(None, None)] * 513
+    assert actual[-1]["answer"] == rows[-1]["context"][actual[-1]["start"] : actual[-1]["end"]]
 
 
-def test_a_failure_after_the_first_rows_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_after_the_first_rows_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     unheard: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", unheard.append)
@@ -118,7 +120,7 @@ def test_choices_are_written_chunk_by_chunk(untrained: Folders, tmp_path: Path) 
     assert {(row["choice"], row["option"]) for row in rows_of(output)} == {(said.number, said.option)}
 
 
-def test_a_bad_choice_is_told_before_anything_is_computed(untrained: Folders, tmp_path: Path) -> None:
+def test_a_bad_choice_is_reported_before_anything_is_computed(untrained: Folders, tmp_path: Path) -> None:
     rows = [{"context": "It rains.", "options": ["Run.", "Swim."]}, {"context": "It rains.", "options": ["Run."]}]
     path, done = write_jsonl(tmp_path / "in.jsonl", rows), []
     encoder = untrained("ForMultipleChoice")

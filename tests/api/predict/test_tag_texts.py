@@ -29,68 +29,71 @@ def tagger(taggers: Trained) -> Encoder:
     return kinfolk.load(taggers.folder, device="cpu")
 
 
-def words_of(found: Tagged) -> list[tuple[str, str]]:
-    return [(word.text, word.tag) for word in found.words]
+def words_of(tagged: Tagged) -> list[tuple[str, str]]:
+    return [(word.text, word.tag) for word in tagged.words]
 
 
 def test_a_trained_model_finds_the_entities_of_new_texts(tagger: Encoder) -> None:
     for example in sentences(10, seed=5):
-        found = tagger.tag(list(example.words), words=True)
-        assert [word.tag for word in found.words] == list(example.tags)
-    found = tagger.tag("water quartz kettle paper  violin river")
-    assert [(entity.type, entity.text) for entity in found.entities] == [("STONE", "quartz kettle"), ("TUNE", "violin")]
+        predictions = tagger.tag(list(example.words), words=True)
+        assert [word.tag for word in predictions.words] == list(example.tags)
+    predictions = tagger.tag("water quartz kettle paper  violin river")
+    assert [(entity.type, entity.text) for entity in predictions.entities] == [
+        ("STONE", "quartz kettle"),
+        ("TUNE", "violin"),
+    ]
 
 
 def test_offsets_slice_the_users_text(tagger: Encoder) -> None:
-    for text, found in zip(TEXTS, tagger.tag(TEXTS), strict=True):
-        assert [(word.start, word.end) for word in found.words] == word_offsets(text)
-        assert all(text[part.start : part.end] == part.text for part in (*found.words, *found.entities))
-        assert all(0 <= word.probability <= 1 for word in found.words)
+    for text, tagged in zip(TEXTS, tagger.tag(TEXTS), strict=True):
+        assert [(word.start, word.end) for word in tagged.words] == word_offsets(text)
+        assert all(text[part.start : part.end] == part.text for part in (*tagged.words, *tagged.entities))
+        assert all(0 <= word.probability <= 1 for word in tagged.words)
 
 
 def test_a_text_has_the_same_tags_alone_and_in_any_company(tagger: Encoder) -> None:
     together = tagger.tag([*TEXTS, " ".join(WORDS * 9), *TEXTS])
-    for number, text in enumerate(TEXTS):
+    for index, text in enumerate(TEXTS):
         alone = tagger.tag(text)
-        for found in (together[number], together[number + len(TEXTS) + 1]):
-            assert words_of(found) == words_of(alone)
+        for tagged in (together[index], together[index + len(TEXTS) + 1]):
+            assert words_of(tagged) == words_of(alone)
             chances = [word.probability for word in alone.words]
-            assert [word.probability for word in found.words] == pytest.approx(chances, abs=1e-5)
+            assert [word.probability for word in tagged.words] == pytest.approx(chances, abs=1e-5)
 
 
 @pytest.mark.parametrize("head", ["tag", "tag_crf"])
 def test_1500_words_have_1500_tags(tiny_bert: Path, head: str) -> None:
     encoder = random_tagger(tiny_bert, head)
     text = " ".join(WORDS * 150)
-    found = encoder.tag(text)
+    predictions = encoder.tag(text)
     assert encoder.context == 40
-    assert [word.text for word in found.words] == WORDS * 150
-    assert len({word.tag for word in found.words}) > 1
-    assert all(word.probability > 0 for word in found.words)
+    assert [word.text for word in predictions.words] == WORDS * 150
+    assert len({word.tag for word in predictions.words}) > 1
+    assert all(word.probability > 0 for word in predictions.words)
 
 
 @pytest.mark.parametrize("head", ["tag", "tag_crf"])
 def test_no_word_lies_in_two_entities_or_half_in_one(tiny_bert: Path, head: str) -> None:
     encoder = random_tagger(tiny_bert, head)
     text = "unfathomable interdependencies misunderstood, re-established; extraordinarily " * 5
-    found = encoder.tag(text)
-    edges = {word.start for word in found.words}, {word.end for word in found.words}
-    inside = [number for entity in found.entities for number in range(entity.first, entity.last)]
+    predictions = encoder.tag(text)
+    edges = {word.start for word in predictions.words}, {word.end for word in predictions.words}
+    inside = [index for entity in predictions.entities for index in range(entity.first, entity.last)]
     assert inside
     assert len(inside) == len(set(inside))
-    assert all(entity.start in edges[0] and entity.end in edges[1] for entity in found.entities)
+    assert all(entity.start in edges[0] and entity.end in edges[1] for entity in predictions.entities)
 
 
-def test_strings_lists_and_words_are_told_apart(tiny_bert: Path) -> None:
+def test_strings_lists_and_words_are_distinguished(tiny_bert: Path) -> None:
     encoder = random_tagger(tiny_bert)
     one, same = encoder.tag("water, stone"), encoder.tag(["water", ",", "stone"], words=True)
     assert isinstance(one, Tagged)
     assert words_of(one) == words_of(same)
     assert [word.start for word in same.words] == [0, 6, 8]
     many = encoder.tag(text for text in ("water, stone", "river"))
-    assert [words_of(found) for found in many] == [words_of(one), words_of(encoder.tag("river"))]
+    assert [words_of(tagged) for tagged in many] == [words_of(one), words_of(encoder.tag("river"))]
     split = encoder.tag([["water", ",", "stone"], ("river",), []], words=True)
-    assert [words_of(found) for found in split] == [words_of(one), words_of(many[1]), []]
+    assert [words_of(tagged) for tagged in split] == [words_of(one), words_of(many[1]), []]
     assert encoder.tag([]) == []
     assert encoder.tag([], words=True) == Tagged((), ())
 
@@ -105,7 +108,7 @@ def test_texts_are_read_as_they_are_asked_for(tiny_bert: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words", "reason"),
+    ("inputs", "words", "reason"),
     [
         (5, False, "found an int"),
         ({"text": "a"}, False, "texts, found a dict"),
@@ -116,9 +119,9 @@ def test_texts_are_read_as_they_are_asked_for(tiny_bert: Path) -> None:
         (["a", 5], False, "text 1 is neither"),
     ],
 )
-def test_what_is_no_text_is_one_line(tiny_bert: Path, given: object, words: bool, reason: str) -> None:
+def test_what_is_no_text_is_one_line(tiny_bert: Path, inputs: object, words: bool, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        random_tagger(tiny_bert).tag(given, words=words)
+        random_tagger(tiny_bert).tag(inputs, words=words)
 
 
 def test_a_model_without_a_tagger_says_so(encoder: Encoder) -> None:

@@ -85,8 +85,8 @@ def made(encoder: Encoder) -> Made:
 
 
 def header(card: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(card.split("\n---\n")[0])
-    return found
+    fields: dict[str, Any] = yaml.safe_load(card.split("\n---\n")[0])
+    return fields
 
 
 def test_the_hub_reads_the_header(made: Made, tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_the_hub_reads_the_header(made: Made, tmp_path: Path) -> None:
 
 def test_it_tells_how_the_model_was_made(made: Made) -> None:
     card = model_card(made(seeds=3))
-    for told in (
+    for message in (
         "one of 2 labels",
         f"from `{DEMO_NAME}`",
         "| training data | 2 examples (train.csv) |",
@@ -120,7 +120,7 @@ def test_it_tells_how_the_model_was_made(made: Made) -> None:
         "| yes | 1 | 2 |",
         "reads 40 tokens at once",
     ):
-        assert told in card, told
+        assert message in card, message
 
 
 def test_a_card_quotes_no_text_and_no_path(made: Made, tmp_path: Path) -> None:
@@ -153,14 +153,14 @@ def test_every_task_can_be_told_and_its_verb_exists(kind: str) -> None:
 
 @pytest.mark.parametrize("repeats", [1, 5], ids=["a matrix", "many labels"])
 def test_card_and_report_survive_any_label(made: Made, tmp_path: Path, repeats: int) -> None:
-    labels = tuple(f"{label}{number or ''}" for number in range(repeats) for label in WEIRD)
+    labels = tuple(f"{label}{index or ''}" for index in range(repeats) for label in WEIRD)
     report = made(labels, train="a: b\n---\n.csv", name="--- x\n")
     card = model_card(report)
     card.encode()
     assert header(card)["model-index"][0]["name"] == "--- x"
     assert write_report(tmp_path, report, ["a note | with\nlines"]) == []
-    found = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "a note \\| with lines" in found
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "a note \\| with lines" in text
     assert max(map(len, card.splitlines())) < 2000
     assert (tmp_path / "confusion.png").exists() == (repeats == 1)
 
@@ -168,11 +168,11 @@ def test_card_and_report_survive_any_label(made: Made, tmp_path: Path, repeats: 
 def test_the_report_has_the_pictures_and_the_mistakes(made: Made, tmp_path: Path) -> None:
     report = made(seeds=2)
     assert write_report(tmp_path, report) == []
-    found = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "![loss](loss.png)" in found
-    assert "![confusion](confusion.png)" in found
-    assert "| 0.9900 | no | yes | /secret/dev.csv:7 | a \\| secret text� |" in found
-    assert "| 1 | 0.6500 | 0.4000 | 0.1500 |" in found
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "![loss](loss.png)" in text
+    assert "![confusion](confusion.png)" in text
+    assert "| 0.9900 | no | yes | /secret/dev.csv:7 | a \\| secret text� |" in text
+    assert "| 1 | 0.6500 | 0.4000 | 0.1500 |" in text
     rows = [json.loads(line) for line in (tmp_path / "mistakes.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 3
     assert rows[0] == dataclasses.asdict(report.mistakes[0]) | {"text": "a | secret\ntext?"}

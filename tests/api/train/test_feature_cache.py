@@ -30,8 +30,8 @@ def items(encoder: Encoder) -> list[Sample]:
         "A cat sits on the mat.",
         ("one two", "three"),
     ]
-    found = [encoder.tokenizer.encode(text) for text in texts]
-    return [Sample(encoding.ids, encoding.segments, None, number) for number, encoding in enumerate(found)]
+    encodings = [encoder.tokenizer.encode(text) for text in texts]
+    return [Sample(encoding.ids, encoding.segments, None, index) for index, encoding in enumerate(encodings)]
 
 
 def batch(encoder: Encoder, numbers: list[int]) -> Tokens:
@@ -61,10 +61,10 @@ def test_what_is_looked_up_is_what_the_encoder_gives(
     assert count == 4  # one text stands there twice
     for numbers in ([2], [0, 1, 2, 3, 4], [4, 1], [3, 3]):
         tokens = batch(encoder, numbers)
-        found, expected = features.look_up(tokens, LAYERS), computed(encoder, tokens)
-        assert found.dtype == torch.float32
+        actual, expected = features.look_up(tokens, LAYERS), computed(encoder, tokens)
+        assert actual.dtype == torch.float32
         # float16 keeps eleven bits: one part in two thousand
-        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_any_of_the_layers_can_be_asked_for_in_any_order(encoder: Encoder, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_computed_again(encoder: Encoder, tmp_path: Path) -> N
     assert cached(encoder, tmp_path)[1] == 4
 
 
-def test_numbers_too_large_for_float16_are_told_and_leave_no_file(encoder: Encoder, tmp_path: Path) -> None:
+def test_numbers_too_large_for_float16_are_reported_and_leave_no_file(encoder: Encoder, tmp_path: Path) -> None:
     large = copy.deepcopy(encoder.model)
     with torch.no_grad():
         large.body.embeddings.norm.weight.fill_(1e6)

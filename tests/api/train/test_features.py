@@ -32,27 +32,27 @@ WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house"]
 def sentences(count: int, seed: int = 0) -> list[Sentence]:
     """`salt` starts an entity, and `sand` after it belongs to it."""
     draw = random.Random(seed)
-    found = []
-    for number in range(count):
+    results = []
+    for index in range(count):
         words = draw.choices(WORDS, k=draw.randint(3, 7))
-        place = draw.randrange(len(words) - 1)
-        words[place : place + 2] = ["salt", "sand"]
+        position = draw.randrange(len(words) - 1)
+        words[position : position + 2] = ["salt", "sand"]
         tags = ["O"] * len(words)
-        tags[place : place + 2] = ["B-FOOD", "I-FOOD"]
-        found.append(Sentence(tuple(words), tuple(tags), None, f"made:{number + 1}"))
-    return found
+        tags[position : position + 2] = ["B-FOOD", "I-FOOD"]
+        results.append(Sentence(tuple(words), tuple(tags), None, f"made:{index + 1}"))
+    return results
 
 
 def texts(count: int, seed: int = 0) -> list[Example]:
     """A text with `salt` in it is salty, one with `sand` sandy, others are plain."""
     draw = random.Random(seed)
-    found = []
-    for number in range(count):
+    results = []
+    for index in range(count):
         word, label = draw.choice([("salt", "salty"), ("sand", "sandy"), ("bird", "plain")])
         words = [word, *draw.choices(WORDS[:5], k=draw.randint(1, 5))]
         draw.shuffle(words)
-        found.append(Example(" ".join(words), None, label, f"made:{number + 1}"))
-    return found
+        results.append(Example(" ".join(words), None, label, f"made:{index + 1}"))
+    return results
 
 
 def fit(model: Path, output: Path, epochs: float = 3.0, **options: Any) -> Trained:
@@ -66,22 +66,22 @@ def fit(model: Path, output: Path, epochs: float = 3.0, **options: Any) -> Train
     if options.get("head") == "logistic":  # which is solved, not trained
         del usual["settings"]
     usual |= {"task": "tag", "head": "bilstm" if tags else "linear", "hidden": 16, "dropout": 0.0}
-    given = usual | options
+    inputs = usual | options
     reading = FrozenHeadConfig(
-        **{field.name: given.pop(field.name) for field in fields(FrozenHeadConfig) if field.name in given}
+        **{field.name: inputs.pop(field.name) for field in fields(FrozenHeadConfig) if field.name in inputs}
     )
-    return finetune(model, output=output, frozen=reading, **given)
+    return finetune(model, output=output, frozen=reading, **inputs)
 
 
 @pytest.mark.parametrize("head", ["linear", "linear-crf", "bilstm", "bilstm-crf"])
 def test_taggers_learn_and_the_saved_model_says_the_same(head: str, tiny_bert: Path, tmp_path: Path) -> None:
-    found = fit(tiny_bert, tmp_path / "run", head=head, epochs=6.0)
-    assert found.metrics["f1"] > 0.75
+    fitted = fit(tiny_bert, tmp_path / "run", head=head, epochs=6.0)
+    assert fitted.metrics["f1"] > 0.75
     model = kinfolk.load(tmp_path / "run", device="cpu")
     file = tmp_path / "dev.txt"
     lines = ["\n".join(map(" ".join, zip(item.words, item.tags or (), strict=True))) for item in sentences(32, 1)]
     file.write_text("\n\n".join(lines) + "\n")
-    assert evaluate(model, file).metrics["f1"] == pytest.approx(found.metrics["f1"], abs=0.02)
+    assert evaluate(model, file).metrics["f1"] == pytest.approx(fitted.metrics["f1"], abs=0.02)
     tagged = model.tag("a bird and salt sand")
     assert tagged.words[-2].tag == "B-FOOD"
     again = model.tag(["a bird and salt sand", "salt"])[0]
@@ -114,7 +114,7 @@ def test_every_choice_of_layers_can_be_read(layers: Any, five_layers: Path, tmp_
 
 
 def test_the_logistic_head_is_scikit_learns_on_the_vectors_of_embed(tiny_bert: Path, tmp_path: Path) -> None:
-    found = fit(tiny_bert, tmp_path / "run", task="classify", head="logistic", layers=[0, 2], kind="float32")
+    fitted = fit(tiny_bert, tmp_path / "run", task="classify", head="logistic", layers=[0, 2], kind="float32")
     model = kinfolk.load(tmp_path / "run", device="cpu")
     train, dev = texts(160), texts(60, 1)
     vectors = [model.embed([item.text for item in side], layers=[0, 2], pool="mean") for side in (train, dev)]
@@ -123,21 +123,21 @@ def test_the_logistic_head_is_scikit_learns_on_the_vectors_of_embed(tiny_bert: P
     ours = model.classify([item.text for item in dev])
     assert [guess.label for guess in ours] == theirs.predict(vectors[1]).tolist()
     assert np.abs(np.array([list(guess.probabilities.values()) for guess in ours]) - chances).max() < 1e-3
-    assert found.metrics["accuracy"] == pytest.approx(theirs.score(vectors[1], [item.label for item in dev]))
+    assert fitted.metrics["accuracy"] == pytest.approx(theirs.score(vectors[1], [item.label for item in dev]))
 
 
 def test_report_and_card_say_what_learned_and_what_did_not(tiny_bert: Path, tmp_path: Path) -> None:
-    rows = [(f"{'salt' if number % 2 else 'sand'} {number}", "ab"[number % 2]) for number in range(12)]
-    for frozen, layers, told in (
+    rows = [(f"{'salt' if index % 2 else 'sand'} {index}", "ab"[index % 2]) for index in range(12)]
+    for frozen, layers, message in (
         ("logistic", "last", "| head | logistic, in closed form |"),
         ("linear", "mix", "| layers | mix |"),
     ):
-        place = tmp_path / frozen
+        folder = tmp_path / frozen
         named = {} if frozen == "logistic" else {"steps": 1}
-        kinfolk.finetune(tiny_bert, rows, place, frozen=frozen, layers=layers, device="cpu", **named)
-        for page in (place / "report.md", place / "model" / "README.md"):
+        kinfolk.finetune(tiny_bert, rows, folder, frozen=frozen, layers=layers, device="cpu", **named)
+        for page in (folder / "report.md", folder / "model" / "README.md"):
             text = page.read_text()
-            assert told in text
+            assert message in text
             assert "| encoder | frozen |" in text
             assert ("| schedule |" in text) == (frozen == "linear")
         assert "the encoder is the model of a folder" in text
@@ -145,8 +145,8 @@ def test_report_and_card_say_what_learned_and_what_did_not(tiny_bert: Path, tmp_
 
 def test_two_classes_are_solved_as_well(tiny_bert: Path, tmp_path: Path) -> None:
     train, dev = ([item for item in side if item.label != "plain"] for side in (texts(160), texts(60, 1)))
-    found = fit(tiny_bert, tmp_path / "run", task="classify", head="logistic", layers="first", train=train, dev=dev)
-    assert found.metrics["accuracy"] > 0.9
+    fitted = fit(tiny_bert, tmp_path / "run", task="classify", head="logistic", layers="first", train=train, dev=dev)
+    assert fitted.metrics["accuracy"] > 0.9
 
 
 @pytest.mark.parametrize(("task", "head"), [("classify", "linear"), ("classify", "bilstm"), ("multilabel", "linear")])
@@ -154,8 +154,8 @@ def test_texts_learn_on_a_mix(task: str, head: str, tiny_bert: Path, tmp_path: P
     sides = [texts(160), texts(60, 1)]
     if task == "multilabel":
         sides = [[Example(item.text, None, (str(item.label),), item.location) for item in side] for side in sides]
-    found = fit(tiny_bert, tmp_path / "run", 8.0, task=task, head=head, train=sides[0], dev=sides[1])
-    assert next(iter(found.metrics.values())) > 0.6
+    fitted = fit(tiny_bert, tmp_path / "run", 8.0, task=task, head=head, train=sides[0], dev=sides[1])
+    assert next(iter(fitted.metrics.values())) > 0.6
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert model.model.heads["classify"].mix.shares.sum().item() == pytest.approx(1)
     together, alone = next(score_texts(model, ["salt", "some sand"])), next(score_texts(model, ["salt"]))
@@ -172,8 +172,8 @@ def test_features_in_float16_change_scores_by_little(tiny_bert: Path, tmp_path: 
     cached = FeatureModel(model.family, model.config, {"tag": model.heads["tag"]}, features)
     tokens = pack_samples(items, model.config.segments, model.device)
     with torch.inference_mode():
-        found, exact = (which.scores("tag", tokens, which.hidden_for("tag", tokens)) for which in (cached, model))
-    assert 0 < (found - exact).abs().max() < 5e-3
+        result, exact = (which.scores("tag", tokens, which.hidden_for("tag", tokens)) for which in (cached, model))
+    assert 0 < (result - exact).abs().max() < 5e-3
     assert exact.abs().max() > 0.5
 
 
@@ -208,8 +208,8 @@ def test_another_readout_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path
 
 
 def test_several_seeds_share_the_features(tiny_bert: Path, tmp_path: Path) -> None:
-    found = fit(tiny_bert, tmp_path / "run", seeds=2, epochs=1.0)
-    assert set(found.by_seed) == {0, 1}
+    fitted = fit(tiny_bert, tmp_path / "run", seeds=2, epochs=1.0)
+    assert set(fitted.by_seed) == {0, 1}
     assert len(list((tmp_path / "run" / "features").iterdir())) == 1
 
 
@@ -235,7 +235,7 @@ def test_several_seeds_share_the_features(tiny_bert: Path, tmp_path: Path) -> No
     ],
     ids=str,
 )
-def test_wrong_options_are_told_before_anything_is_written(
+def test_wrong_options_are_reported_before_anything_is_written(
     options: dict[str, Any], message: str, tiny_bert: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(kinfolk.KinfolkError, match=message) as caught:

@@ -21,7 +21,7 @@ def example(label: Any, number: int = 0) -> Example:
 
 
 @pytest.mark.parametrize(
-    ("task", "given", "reason"),
+    ("task", "rows", "reason"),
     [
         ("classify", [example("a"), example(None, 1)], "row 1: .*'None' is not a name"),
         (
@@ -39,44 +39,44 @@ def example(label: Any, number: int = 0) -> Example:
         ("multilabel", [example(()), example((), 1)], "no example has a label"),
     ],
 )
-def test_what_cannot_be_learned_is_told_with_its_row(
-    task: str, given: list[Any], reason: str, tiny_bert: Path, tmp_path: Path
+def test_what_cannot_be_learned_is_reported_with_its_row(
+    task: str, rows: list[Any], reason: str, tiny_bert: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=reason):
-        kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=[], task=task, device="cpu")
+        kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=[], task=task, device="cpu")
     assert not (tmp_path / "run").exists()
 
 
 def test_without_a_dev_set_the_last_weights_are_kept_however_often_one_evaluates(
     tiny_bert: Path, tmp_path: Path
 ) -> None:
-    given = [example("ab"[number % 2], number) for number in range(12)]
-    found = []
+    train = [example("ab"[index % 2], index) for index in range(12)]
+    results = []
     for name, options in (("once", {}), ("often", {"evaluate_every": 1})):
         kinfolk.finetune(
-            tiny_bert, given, tmp_path / name, dev=[], device="cpu", steps=4, learning_rate=1e-2, **options
+            tiny_bert, train, tmp_path / name, dev=[], device="cpu", steps=4, learning_rate=1e-2, **options
         )
-        found.append(kinfolk.load(tmp_path / name, device="cpu").classify("text 3").probability)  # type: ignore[union-attr]
-    assert found[0] == found[1]
+        results.append(kinfolk.load(tmp_path / name, device="cpu").classify("text 3").probability)  # type: ignore[union-attr]
+    assert results[0] == results[1]
 
 
 def test_a_short_run_has_something_to_average(tiny_bert: Path, tmp_path: Path) -> None:
-    given = [example("ab"[number % 2], number) for number in range(12)]
-    options: dict[str, Any] = {"dev": given, "device": "cpu", "steps": 3, "learning_rate": 1e-2, "batch_size": 4}
-    kinfolk.finetune(tiny_bert, given, tmp_path / "run", weight_averaging=0.1, **options)
+    train = [example("ab"[index % 2], index) for index in range(12)]
+    options: dict[str, Any] = {"dev": train, "device": "cpu", "steps": 3, "learning_rate": 1e-2, "batch_size": 4}
+    kinfolk.finetune(tiny_bert, train, tmp_path / "run", weight_averaging=0.1, **options)
     assert np.isfinite(kinfolk.load(tmp_path / "run", device="cpu").embed("text 1")).all()
 
 
 @pytest.mark.parametrize("pair", [(), ("and a second",)])
 def test_tuples_stand_for_examples(pair: tuple[str, ...], tiny_bert: Path, tmp_path: Path) -> None:
-    given = [(f"text {number}", *pair, "ab"[number % 2]) for number in range(12)]
-    kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=given, device="cpu", steps=2)
-    found = kinfolk.load(tmp_path / "run", device="cpu")
-    assert found.classify(("text 3", *pair) if pair else "text 3").label in "ab"  # type: ignore[union-attr]
+    rows = [(f"text {index}", *pair, "ab"[index % 2]) for index in range(12)]
+    kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=rows, device="cpu", steps=2)
+    result = kinfolk.load(tmp_path / "run", device="cpu")
+    assert result.classify(("text 3", *pair) if pair else "text 3").label in "ab"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    ("labels", "task", "learned"),
+    ("labels", "task", "expected"),
     [
         ([1, 0, 1, 0], "classify", ("0", "1")),
         ([np.int64(3), np.int64(4)] * 2, "classify", ("3", "4")),
@@ -86,12 +86,12 @@ def test_tuples_stand_for_examples(pair: tuple[str, ...], tiny_bert: Path, tmp_p
     ids=str,
 )
 def test_labels_may_be_what_a_program_has(
-    labels: list[Any], task: str, learned: tuple[str, ...], tiny_bert: Path, tmp_path: Path
+    labels: list[Any], task: str, expected: tuple[str, ...], tiny_bert: Path, tmp_path: Path
 ) -> None:
-    rows = [(f"text {number}", label) for number, label in enumerate(labels)]
+    rows = [(f"text {index}", label) for index, label in enumerate(labels)]
     kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=[], steps=1, device="cpu", report=False)
     saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
-    assert tuple(saved["id2label"].values()) == learned
+    assert tuple(saved["id2label"].values()) == expected
     assert saved["problem_type"] == {"classify": "single_label_classification"}.get(task, "multi_label_classification")
 
 
@@ -102,16 +102,16 @@ def test_a_table_is_told_how_to_be_given(tiny_bert: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("task", "given"),
+    ("task", "train"),
     [
-        ("classify", [example("ab"[number % 2], number) for number in range(12)]),
-        ("tag", [Sentence((f"word{number}", "end"), ("B-X", "O"), None, "") for number in range(12)]),
-        ("answer", [Question("", "what?", f"a river {number}", (("river", 2),), "") for number in range(12)]),
-        ("choose", [Choice(f"river {number}", ("bird", "stone"), 0, "") for number in range(12)]),
+        ("classify", [example("ab"[index % 2], index) for index in range(12)]),
+        ("tag", [Sentence((f"word{index}", "end"), ("B-X", "O"), None, "") for index in range(12)]),
+        ("answer", [Question("", "what?", f"a river {index}", (("river", 2),), "") for index in range(12)]),
+        ("choose", [Choice(f"river {index}", ("bird", "stone"), 0, "") for index in range(12)]),
     ],
 )
 def test_texts_are_tokenized_once(
-    task: str, given: list[Any], tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    task: str, train: list[Any], tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encode_many, seen = Tokenizer.encode_many, []
 
@@ -120,6 +120,8 @@ def test_texts_are_tokenized_once(
         return encode_many(self, texts, *options)
 
     monkeypatch.setattr(Tokenizer, "encode_many", spy)
-    found = kinfolk.finetune(tiny_bert, given, tmp_path / "run", dev=[], task=task, steps=1, device="cpu", report=False)
-    assert len(seen) == len(set(seen)) == len(given) * (2 if task == "choose" else 1)
-    assert found.data.tokens.longest > 2
+    trained = kinfolk.finetune(
+        tiny_bert, train, tmp_path / "run", dev=[], task=task, steps=1, device="cpu", report=False
+    )
+    assert len(seen) == len(set(seen)) == len(train) * (2 if task == "choose" else 1)
+    assert trained.data.tokens.longest > 2

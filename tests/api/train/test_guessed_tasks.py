@@ -33,8 +33,8 @@ def test_lists_of_a_parquet_file_are_labels(tmp_path: Path) -> None:
     arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
     parquet.write_table(arrow.table({"text": ["x", "y"], "label": [["a", "b"], []]}), tmp_path / "a.parquet")
     assert guess_task(tmp_path / "a.parquet", Columns()) == "multilabel"
-    found = read_for("multilabel", tmp_path / "a.parquet", Columns()).examples
-    assert [example.label for example in found] == [("a", "b"), ()]
+    result = read_for("multilabel", tmp_path / "a.parquet", Columns()).examples
+    assert [example.label for example in result] == [("a", "b"), ()]
 
 
 def test_bad_rows_do_not_stop_a_guess(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ CHAIN = ("red", "blue", "green", "gold", "grey")  # after each colour comes the 
 
 
 def lines(count: int = 300) -> list[str]:
-    return [" ".join(CHAIN[(number + place) % 5] for place in range(3 + number % 4)) for number in range(count)]
+    return [" ".join(CHAIN[(index + position) % 5] for position in range(3 + index % 4)) for index in range(count)]
 
 
 def train(output: Path, **changes: Any) -> Any:
@@ -52,8 +52,8 @@ def test_it_learns_what_follows_and_says_so(colours: Path) -> None:
     model = kinfolk.load(colours, device="cpu")
     assert model.perplexity("red blue green gold") < 3 < 20 < model.perplexity("red green red green red green")
     report = (colours / "report.md").read_text()
-    judged = {entry["step"]: entry["metrics"]["perplexity"] for entry in log if "metrics" in entry}
-    assert f"| kept | step {min(judged, key=judged.__getitem__)} |" in report
+    perplexities = {entry["step"]: entry["metrics"]["perplexity"] for entry in log if "metrics" in entry}
+    assert f"| kept | step {min(perplexities, key=perplexities.__getitem__)} |" in report
     assert "| batch | 8 samples of 10 tokens |" in report
     assert "batch size" not in report
     assert "| perplexity | " in report
@@ -104,7 +104,7 @@ def test_a_prompt_is_read_as_training_read_and_what_follows_is_not_stuck_to_it(c
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"prompts": 3}, "found an int"),
         ({"prompts": ["red", 3]}, "text 1 .*int"),
@@ -114,9 +114,9 @@ def test_a_prompt_is_read_as_training_read_and_what_follows_is_not_stuck_to_it(c
     ],
     ids=str,
 )
-def test_wrong_wishes_are_told(given: dict[str, Any], told: str, colours: Path) -> None:
-    with pytest.raises(InputError, match=told):
-        kinfolk.load(colours, device="cpu").generate(**given)
+def test_wrong_wishes_are_reported(options: dict[str, Any], message: str, colours: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        kinfolk.load(colours, device="cpu").generate(**options)
 
 
 def test_perplexity_wants_texts(colours: Path) -> None:
@@ -147,15 +147,15 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes_with_what_it_remembere
 
 @pytest.mark.parametrize("kind", ["rnn", "gru", "gru_reset_before"])
 def test_every_kind_starts_a_classifier_and_a_tagger(kind: str, tmp_path: Path) -> None:
-    told: list[Summary] = []
-    train(tmp_path / "lm", kind=kind, steps=2, callbacks=Callbacks(before=lambda summary, _: told.append(summary)))
-    assert str(told[0]).startswith("documents   300\ntokens      1,350 to train on, 90 for dev")
+    messages: list[Summary] = []
+    train(tmp_path / "lm", kind=kind, steps=2, callbacks=Callbacks(before=lambda summary, _: messages.append(summary)))
+    assert str(messages[0]).startswith("documents   300\ntokens      1,350 to train on, 90 for dev")
     rows = tmp_path / "rows.tsv"
     rows.write_text("text\tlabel\n" + "".join(f"{line}\t{line.split()[-1]}\n" for line in lines(60)))
-    found = kinfolk.finetune(
+    trained = kinfolk.finetune(
         tmp_path / "lm", rows, tmp_path / "ends", epochs=20, learning_rate=1e-2, device="cpu", report=False
     )
-    assert found.metrics["accuracy"] > 0.8
+    assert trained.metrics["accuracy"] > 0.8
     assert kinfolk.load(tmp_path / "ends", device="cpu").classify("red blue green").label == "green"
     tags = tmp_path / "tags.txt"
     tags.write_text(
@@ -176,14 +176,14 @@ def test_an_encoder_of_any_kind_gives_vectors_of_its_layers(colours: Path) -> No
 def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colours: Path) -> None:
     words = kinfolk.load(colours, device="cpu").tokenizer
     end, unknown = words.eos_id, words.unk_id
-    found = token_stream(words, ["red </s> blue", " ", "mauve"], int(end or 0))
+    result = token_stream(words, ["red </s> blue", " ", "mauve"], int(end or 0))
     red, blue = words.token_to_id("red"), words.token_to_id("blue")
-    assert found.tolist() == [end, red, unknown, blue, end, unknown, end]
-    assert found.dtype == np.int32
+    assert result.tolist() == [end, red, unknown, blue, end, unknown, end]
+    assert result.dtype == np.int32
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "told"),
+    ("changes", "error", "message"),
     [
         ({"kind": "ltsm"}, InputError, 'did you mean "lstm"'),
         ({"size": "huge"}, InputError, "huge.*small, medium, large"),
@@ -197,8 +197,8 @@ def test_a_stream_has_an_end_after_each_line_and_obeys_no_spelled_out_token(colo
         ({"epoch": 3}, InputError, 'did you mean "epochs"'),
     ],
 )
-def test_what_cannot_be_done_is_told_at_once(changes: Any, error: Any, told: str, tmp_path: Path) -> None:
-    with pytest.raises(error, match=told):
+def test_what_cannot_be_done_is_reported_at_once(changes: Any, error: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(error, match=message):
         train(tmp_path / "run", **changes)
     assert not (tmp_path / "run" / "model").exists()
 
@@ -214,9 +214,9 @@ def test_a_batch_is_its_streams_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_without_a_size_the_vocabulary_is_what_the_corpus_supports(tmp_path: Path) -> None:
-    found = train(tmp_path / "run", vocabulary_size=None, vocabulary_kind="bpe", steps=1)
+    trained = train(tmp_path / "run", vocabulary_size=None, vocabulary_kind="bpe", steps=1)
     size = kinfolk.load(tmp_path / "run", device="cpu").tokenizer.vocabulary_size
-    assert f"{size} tokens" in str(found.data)
+    assert f"{size} tokens" in str(trained.data)
     assert size < 100
     with pytest.raises(InputError, match=f"{size} tokens, .*vocabulary_size=8000"):
         train(tmp_path / "asked", vocabulary_size=8000, vocabulary_kind="bpe", steps=1)
@@ -233,7 +233,7 @@ def test_what_the_machine_cannot_do_is_refused_before_a_folder_is_made(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_text_of_unknown_words_is_told(colours: Path) -> None:
+def test_a_text_of_unknown_words_is_reported(colours: Path) -> None:
     model = kinfolk.load(colours, device="cpu")
     with pytest.warns(UnknownWarning, match=r"50\.0%"):
         model.perplexity("pink pink pink blue blue")
@@ -247,5 +247,5 @@ def test_a_blank_at_the_end_of_a_prompt_is_not_doubled(colours: Path) -> None:
 
 
 def test_a_run_that_stops_before_its_average_says_so(tmp_path: Path) -> None:
-    found = train(tmp_path / "run", learning_rate=1e-12, evaluations=20, patience=1, weight_averaging=0.3)
-    assert [note for note in found.notes if "before the part of the run whose weights are averaged" in note]
+    trained = train(tmp_path / "run", learning_rate=1e-12, evaluations=20, patience=1, weight_averaging=0.3)
+    assert [note for note in trained.notes if "before the part of the run whose weights are averaged" in note]

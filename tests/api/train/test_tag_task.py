@@ -35,7 +35,7 @@ def small(kind: str) -> Tokenizer:
 
 
 def sentence(tags: str, where: str = "file:1") -> Sentence:
-    return Sentence(tuple(f"word{place}" for place in range(len(tags.split()))), tuple(tags.split()), None, where)
+    return Sentence(tuple(f"word{index}" for index in range(len(tags.split()))), tuple(tags.split()), None, where)
 
 
 def untagged(task: TagTask, tokenizer: Tokenizer, texts: list[list[str]]) -> TagDataset:
@@ -52,36 +52,36 @@ def test_every_word_is_read_once_at_the_first_token_that_starts_in_it(kind: str,
         next(row for row, (at, _) in enumerate(whole.offsets) if start <= at < start + len(word))
         for start, word in zip(starts, words, strict=True)
     ]
-    tags = tuple(f"tag{place}" for place in range(len(words)))
-    found = TagTask(tags, Windows(size, stride)).dataset(tokenizer, [Sentence(tuple(words), tags, None, "")], size)
-    assert [word for own in found.words for word in own] == list(range(len(words)))
-    spoken = [item.ids[row] for item, rows in zip(found.samples, found.rows, strict=True) for row in rows]
+    tags = tuple(f"tag{index}" for index in range(len(words)))
+    dataset = TagTask(tags, Windows(size, stride)).dataset(tokenizer, [Sentence(tuple(words), tags, None, "")], size)
+    assert [word for own in dataset.words for word in own] == list(range(len(words)))
+    spoken = [item.ids[row] for item, rows in zip(dataset.samples, dataset.rows, strict=True) for row in rows]
     assert spoken == [whole.ids[row] for row in first]
-    targets = [number for item in found.samples for number in item.target if number != IGNORED]
+    targets = [number for item in dataset.samples for number in item.target if number != IGNORED]
     assert targets == list(range(len(words)))
 
 
 def test_a_word_is_read_where_it_is_most_central() -> None:
-    found = untagged(TagTask(LABELS, Windows(12, 4)), small("wordpiece"), [["a"] * 30])
+    result = untagged(TagTask(LABELS, Windows(12, 4)), small("wordpiece"), [["a"] * 30])
     # Ten words in a window, four of them in the next one too: windows begin at 0, 6, 12, 18 and 24.
-    assert [own[0] for own in found.words] == [0, 8, 14, 20, 26]
+    assert [own[0] for own in result.words] == [0, 8, 14, 20, 26]
 
 
 def test_words_without_a_piece_have_no_target_and_are_outside(tiny_bert: Path) -> None:
     encoder, words = random_tagger(tiny_bert), ("water", *SILENT, "stone")
     tagged = [Sentence(tuple(own), (LABELS[1],) * len(own), None, "") for own in (words, SILENT, ())]
-    found = TagTask(LABELS).dataset(encoder.tokenizer, tagged, 40)
-    assert found.words == [[0, 4]]
-    assert [number for number in found.samples[0].target if number != IGNORED] == [1, 1]
+    result = TagTask(LABELS).dataset(encoder.tokenizer, tagged, 40)
+    assert result.words == [[0, 4]]
+    assert [number for number in result.samples[0].target if number != IGNORED] == [1, 1]
     task = TagTask(LABELS)
-    guesses = task.tags(encoder.model, found)
+    guesses = task.tags(encoder.model, result)
     assert guesses[0].tags[1:4] == ["O"] * 3
     assert guesses[0].probabilities[1:4] == [0.0] * 3
-    assert [len(found.tags) for found in guesses] == [5, 3, 0]
-    tables = task.probabilities(encoder.model, found)
+    assert [len(result.tags) for result in guesses] == [5, 3, 0]
+    tables = task.probabilities(encoder.model, result)
     assert [table.shape for table in tables] == [(5, 5), (3, 5), (0, 5)]
     assert [tables[1][0].tolist(), tables[0][2].tolist()] == [[1, 0, 0, 0, 0]] * 2
-    plain = TagTask(("A", "B", "C", "D", "E")).probabilities(encoder.model, found)
+    plain = TagTask(("A", "B", "C", "D", "E")).probabilities(encoder.model, result)
     assert plain[1].tolist() == [[0.2] * 5] * 3
 
 
@@ -89,11 +89,11 @@ def test_paths_run_through_all_windows_of_a_sentence(tiny_bert: Path) -> None:
     encoder = random_tagger(tiny_bert, "tag_crf")
     task = TagTask(LABELS, Windows(16, 4), crf=True)
     words = [["river", "stone", "salt"] * 9, ["water"]]
-    found = untagged(task, encoder.tokenizer, words)
-    assert len(found.samples) > 3
-    scores = task.word_scores(encoder.model, found)
+    actual = untagged(task, encoder.tokenizer, words)
+    assert len(actual.samples) > 3
+    scores = task.word_scores(encoder.model, actual)
     crf: Any = encoder.model.heads["tag_crf"].crf
-    for own, guessed in zip(scores, task.tags(encoder.model, found), strict=True):
+    for own, guessed in zip(scores, task.tags(encoder.model, actual), strict=True):
         with torch.no_grad():
             emissions, layout = torch.from_numpy(own.scores).double(), Layout((len(own.words),))
             path, chances = crf.decode(emissions, layout), crf.marginals(emissions, layout)
@@ -118,14 +118,14 @@ def test_class_weights_change_the_loss_as_by_hand(tiny_bert: Path) -> None:
     for task in (balanced, named):
         dataset = task.dataset(encoder.tokenizer, examples, encoder.context)
         objective = task.objective(encoder.model)
-        prepared = objective.prepare(dataset.samples, torch.device("cpu"))
+        batch = objective.prepare(dataset.samples, torch.device("cpu"))
         with torch.no_grad():
-            loss = float(objective.loss(encoder.model, prepared))
-            logs = objective.scores(encoder.model, prepared).log_softmax(1)
+            loss = float(objective.loss(encoder.model, batch))
+            logs = objective.scores(encoder.model, batch).log_softmax(1)
         weights = dict(enumerate(task.weights or ()))
-        rows = [(row, tag) for row, tag in enumerate(prepared.targets.tolist()) if tag != IGNORED]
+        rows = [(row, tag) for row, tag in enumerate(batch.targets.tolist()) if tag != IGNORED]
         assert loss == pytest.approx(-math.fsum(weights[tag] * float(logs[row, tag]) for row, tag in rows), rel=1e-4)
-        assert prepared.counts["tag"] == pytest.approx(math.fsum(weights[tag] for _, tag in rows))
+        assert batch.counts["tag"] == pytest.approx(math.fsum(weights[tag] for _, tag in rows))
 
 
 @pytest.mark.parametrize(

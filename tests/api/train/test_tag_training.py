@@ -47,8 +47,8 @@ def test_transformers_reads_the_same_emissions_and_names(taggers: Trained) -> No
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     for own, sentence in zip(scores, words, strict=True):
         encoded = tokenizer(sentence, is_split_into_words=True, return_tensors="pt")
-        places = encoded.word_ids()
-        first = [places.index(word) for word in range(len(sentence))]
+        word_ids = encoded.word_ids()
+        first = [word_ids.index(word) for word in range(len(sentence))]
         with torch.no_grad():
             expected = theirs.eval()(**encoded).logits[0, first]
         assert (torch.from_numpy(own.scores) - expected).abs().max() < 1e-5
@@ -77,8 +77,8 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
     train_tagger(tiny_bert, tmp_path / "stopped", **options)
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert weights[0] == weights[1]
-    found = kinfolk.load(tmp_path / "stopped", device="cpu")
-    assert (tag_task(found).windows.window, tag_task(found).windows.stride) == (20, 4)
+    result = kinfolk.load(tmp_path / "stopped", device="cpu")
+    assert (tag_task(result).windows.window, tag_task(result).windows.stride) == (20, 4)
     stored = open_safetensors(tmp_path / "stopped" / "model" / "model.safetensors")
     assert stored.read("crf.transition_bias").abs().max() > 0
 
@@ -96,9 +96,9 @@ def test_evaluation_reads_a_conll_file_tells_unseen_tags_and_counts_them_as_miss
     blocks = [zip(example.words, example.tags or (), strict=True) for example in examples]
     file.write_text("\n\n".join("\n".join(f"{word} {tag}" for word, tag in block) for block in blocks))
     with pytest.warns(UnseenWarning, match="B-UNSEEN"):
-        found = evaluate(model, file)
+        evaluation = evaluate(model, file)
     guessed = [[word.tag for word in tagged.words] for tagged in model.tag([e.words for e in examples], words=True)]
-    assert found.examples == 21
-    assert found.metrics == tagging([example.tags or () for example in examples], guessed)
-    assert found.metrics["recall"] < 1
-    assert "B-UNSEEN" in [mistake.truth for mistake in found.mistakes]
+    assert evaluation.examples == 21
+    assert evaluation.metrics == tagging([example.tags or () for example in examples], guessed)
+    assert evaluation.metrics["recall"] < 1
+    assert "B-UNSEEN" in [mistake.truth for mistake in evaluation.mistakes]

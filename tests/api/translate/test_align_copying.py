@@ -17,12 +17,12 @@ from small_pairs import WORDS, train
 
 def with_names(count: int, seed: int) -> list[tuple[str, str]]:
     """Two or three words in reverse order, one of them a name that both languages write alike."""
-    draw, found = random.Random(seed), []
+    draw, results = random.Random(seed), []
     for _ in range(count):
         words = draw.choices(list(WORDS), k=draw.randint(1, 2))
         words.insert(draw.randrange(len(words) + 1), "".join(draw.choices("ABCDEFGH", k=7)))
-        found.append((" ".join(words), " ".join(WORDS.get(word, word) for word in reversed(words))))
-    return found
+        results.append((" ".join(words), " ".join(WORDS.get(word, word) for word in reversed(words))))
+    return results
 
 
 @pytest.mark.filterwarnings("ignore:.*are unknown to:kinfolk.api.translate.TranslationWarning")
@@ -45,11 +45,11 @@ def test_unknown_words_are_copied_as_they_stand_in_the_text() -> None:
     text, written = "ab Ærø 日本 (salt)", "a d日e, (ø) c"
     source, target = tokenizer.encode_source(text), tokenizer.encode_target(written)[:-1]
     offsets = tokenizer.source_offsets(text)
-    rows = [place for place, number in enumerate(target) if number == tokenizer.unknown_id]
+    rows = [index for index, number in enumerate(target) if number == tokenizer.unknown_id]
     assert len(rows) == 2
     weights = np.zeros((2, 1, len(target) + 1, len(source)))
     weights[0, 0, :, -1] = 0.5  # the end of the source is no word
     for row, word in zip(rows, ("Ærø", "日本"), strict=True):
-        seen = next(place for place, (start, end) in enumerate(offsets) if start <= text.index(word) < end)
+        seen = next(index for index, (start, end) in enumerate(offsets) if start <= text.index(word) < end)
         weights[0, 0, row, seen] = 0.4
     assert copy_words(tokenizer, text, target, weights) == "a Ærø, (日本) c"

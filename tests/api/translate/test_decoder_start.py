@@ -31,19 +31,19 @@ def begun(output: Path, **changes: Any) -> Any:
 
 
 def test_the_decoder_takes_shape_weights_and_vocabulary(lm: Path, tmp_path: Path) -> None:
-    told: list[Summary] = []
-    begun(tmp_path / "run", init_decoder=lm, callbacks=Callbacks(lambda summary, _: told.append(summary)))
-    found, source = kinfolk.load(tmp_path / "run", device="cpu"), kinfolk.load(lm, device="cpu")
-    config = found.model.config
+    messages: list[Summary] = []
+    begun(tmp_path / "run", init_decoder=lm, callbacks=Callbacks(lambda summary, _: messages.append(summary)))
+    result, source = kinfolk.load(tmp_path / "run", device="cpu"), kinfolk.load(lm, device="cpu")
+    config = result.model.config
     assert (config.kind, config.width, config.hidden, config.layers, config.tied) == ("gru", 24, 24, 1, True)
-    assert found.tokenizer.target.to_json() == source.tokenizer.to_json()
-    assert found.tokenizer.source.vocabulary_size == 30
+    assert result.tokenizer.target.to_json() == source.tokenizer.to_json()
+    assert result.tokenizer.source.vocabulary_size == 30
     weights = source.model.state_dict()
-    taken = found.model.state_dict()
+    taken = result.model.state_dict()
     for name, weight in weights.items():
         torch.testing.assert_close(taken[name.replace("body.", "body.decoder.")], weight, rtol=0, atol=1e-6)
     count = sum(weight.numel() for weight in weights.values())
-    assert f"parameters, {count:,} of them from a language model" in str(told[0])
+    assert f"parameters, {count:,} of them from a language model" in str(messages[0])
     for name in ("report.md", "model/README.md"):
         assert "| decoder initialized from | words-of-the-target |" in (tmp_path / "run" / name).read_text()
 
@@ -53,12 +53,17 @@ def test_a_model_serves_with_its_tokenizer(lm: Path, tmp_path: Path) -> None:
     model = source.model
     with pytest.raises(InputError, match="give the tokenizer"):
         begun(tmp_path / "run", init_decoder=model)
-    given = {"tokenizer": PairTokenizer(source.tokenizer), "vocabulary_size": None}
+    options = {"tokenizer": PairTokenizer(source.tokenizer), "vocabulary_size": None}
     with pytest.raises(InputError, match="its folder has a tokenizer"):
-        begun(tmp_path / "run", init_decoder=lm, **given)
-    told: list[Summary] = []
-    begun(tmp_path / "run", init_decoder=model, **given, callbacks=Callbacks(lambda summary, _: told.append(summary)))
-    assert "of the source is unknown to the vocabulary" in str(told[0])
+        begun(tmp_path / "run", init_decoder=lm, **options)
+    messages: list[Summary] = []
+    begun(
+        tmp_path / "run",
+        init_decoder=model,
+        **options,
+        callbacks=Callbacks(lambda summary, _: messages.append(summary)),
+    )
+    assert "of the source is unknown to the vocabulary" in str(messages[0])
     assert "| decoder initialized from | a language model |" in (tmp_path / "run" / "report.md").read_text()
 
 
@@ -83,7 +88,7 @@ def test_a_vocabulary_cannot_be_asked_for_beside_one_that_is_given(
     assert not (tmp_path / "run").exists()
 
 
-def test_what_cannot_begin_as_a_language_model_is_told(lm: Path, tiny_bert: Path, tmp_path: Path) -> None:
+def test_what_cannot_begin_as_a_language_model_is_reported(lm: Path, tiny_bert: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="recurrent language model"):
         begun(tmp_path / "run", init_decoder=lm, kind="transformer")
     with pytest.raises(InputError, match="recurrent language model"):

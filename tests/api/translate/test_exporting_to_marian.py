@@ -41,15 +41,15 @@ def by_transformers(folder: Path) -> list[str]:
     return list(tokenizer.batch_decode(ids, skip_special_tokens=True))
 
 
-def by_ctranslate2(folder: Path, place: Path) -> list[str]:
+def by_ctranslate2(folder: Path, converted: Path) -> list[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tokenizer: Any = transformers.AutoTokenizer.from_pretrained(str(folder))
-        ctranslate2.converters.TransformersConverter(str(folder)).convert(str(place))
-    model = ctranslate2.Translator(str(place), device="cpu", intra_threads=1)
-    given = [tokenizer.convert_ids_to_tokens(tokenizer.encode(text)) for text in TEXTS]
-    found = model.translate_batch(given, beam_size=4, length_penalty=0.6)
-    ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in found]
+        ctranslate2.converters.TransformersConverter(str(folder)).convert(str(converted))
+    model = ctranslate2.Translator(str(converted), device="cpu", intra_threads=1)
+    pieces = [tokenizer.convert_ids_to_tokens(tokenizer.encode(text)) for text in TEXTS]
+    translations = model.translate_batch(pieces, beam_size=4, length_penalty=0.6)
+    ids = [tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in translations]
     return [tokenizer.decode(one, skip_special_tokens=True) for one in ids]
 
 
@@ -57,7 +57,7 @@ def test_all_write_what_the_trained_model_writes(trained: Path, exported: Path, 
     """Greedily the same texts; by a beam the penalty of the layout ranks, which CTranslate2 stops earlier by."""
     ours, moved = load_translator(trained, device="cpu"), load_translator(exported, device="cpu")
     greedy = ours.translate(TEXTS, beam=1)
-    right = sum(found == translated(source) for found, source in zip(greedy, TEXTS, strict=True))
+    right = sum(actual == translated(source) for actual, source in zip(greedy, TEXTS, strict=True))
     assert right > len(TEXTS) / 2  # it has learned something, so its texts are more than noise
     assert moved.translate(TEXTS, beam=1) == greedy
     expected = moved.translate(TEXTS)
@@ -75,9 +75,9 @@ def test_the_way_of_asking_comes_along(trained: Path, exported: Path) -> None:
 def test_a_learned_start_is_told_for_ctranslate2_takes_it_for_zero(trained: Path) -> None:
     ours = load_translator(trained, device="cpu")
     object.__setattr__(ours.model.config, "zero_start", False)
-    with pytest.warns(LayoutWarning) as told:
+    with pytest.warns(LayoutWarning) as warned:
         moved = to_marian(ours)
-    assert "train with zero_start=true for both" in str(told[1].message)
+    assert "train with zero_start=true for both" in str(warned[1].message)
     assert moved.translate(TEXTS, beam=1) == ours.translate(TEXTS, beam=1)
 
 
@@ -99,11 +99,11 @@ def test_what_is_no_transformer_is_refused(command: Command, small_translator: P
     assert isinstance(recurrent, Translator)
     with pytest.raises(InputError, match="Attention Seq2Seq"):
         to_marian(recurrent)
-    for model, layout, told in (
+    for model, layout, message in (
         (small_translator, "marian", "Attention Seq2Seq"),
         (tiny_bert, "marian", "translator is needed"),
         (tiny_bert, "onnx", "to='onnx'"),
     ):
         ended = command("convert", "--model", model, "--output", "nowhere", "--to", layout)
         assert (ended.code, ended.err.count("\n")) == (2, 1)
-        assert told in ended.err
+        assert message in ended.err

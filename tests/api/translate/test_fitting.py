@@ -1,4 +1,4 @@
-"""What a translator's settings are where nobody names them: they suit the pairs, are told, and give way to what is
+"""What a translator's settings are where nobody names them: they suit the pairs, are shown, and give way to what is
 named."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def words(count: int, length: int) -> list[tuple[str, str]]:
 
 
 def test_letters_where_they_matter_and_pieces_where_there_is_text() -> None:
-    dates = to_pairs([(f"the day {number} of May", f"05-{number}") for number in range(5_000)])
+    dates = to_pairs([(f"the day {index} of May", f"05-{index}") for index in range(5_000)])
     assert fit_translator(dates, "attention", NOTHING)["vocabulary_kind"] == "characters"
     text = to_pairs(words(20_000, 12))
     assert fit_translator(text, "attention", NOTHING)["vocabulary_kind"] == "bpe"
@@ -84,7 +84,7 @@ def test_few_examples_are_seen_more_often(examples: int, epochs: float | None, s
 
 def test_what_is_said_of_rate_and_batch_stays() -> None:
     assert fit_finetuning(50, 384, {})["learning_rate"] == 1e-4
-    for given in ({"learning_rate": 3e-5}, {"optimization": OptimizerSettings(learning_rate=3e-5)}):
-        assert fit_finetuning(50, 384, given).values.get("learning_rate", 3e-5) == 3e-5
-    for given in ({"batch_size": 16}, {"batch_tokens": 256}, {"min_steps": 3}):
-        assert fit_finetuning(50, 384, given).values.get("min_steps", 3) == 3
+    for value in ({"learning_rate": 3e-5}, {"optimization": OptimizerSettings(learning_rate=3e-5)}):
+        assert fit_finetuning(50, 384, value).values.get("learning_rate", 3e-5) == 3e-5
+    for value in ({"batch_size": 16}, {"batch_tokens": 256}, {"min_steps": 3}):
+        assert fit_finetuning(50, 384, value).values.get("min_steps", 3) == 3

@@ -35,11 +35,11 @@ def test_words_become_phonemes_with_blanks_between_them(model: Translator) -> No
 
 def test_it_is_greedy_and_stops_after_twenty_wherever_it_goes(model: Translator, tmp_path: Path) -> None:
     saved = load_translator(model.save(tmp_path / "copy"), device="cpu")
-    for found in (model, model.to("cpu"), saved):
-        settings = found.translate_settings()
+    for result in (model, model.to("cpu"), saved):
+        settings = result.translate_settings()
         assert (settings.search.beams, settings.max_length) == (1, LONGEST)
         with pytest.warns(TranslationWarning, match="1 translations"):
-            assert len(str(found.translate(LONG)).split()) == LONGEST
+            assert len(str(result.translate(LONG)).split()) == LONGEST
     assert len(str(model.translate(LONG, max_length=40)).split()) > LONGEST
 
 
@@ -47,8 +47,8 @@ def test_it_is_greedy_and_stops_after_twenty_wherever_it_goes(model: Translator,
 def test_the_command_speaks_too(command: Command) -> None:
     ended = command("translate", "--model", "g2p-en", "transformer", "--device", "cpu")
     assert (ended.code, ended.out, ended.err) == (0, f"{SPOKEN['transformer']}\n", "")
-    told = command("info", "g2p-en")
-    assert (told.code, "834,890" in told.out) == (0, True)
+    info = command("info", "g2p-en")
+    assert (info.code, "834,890" in info.out) == (0, True)
     assert command("embed", "--model", "g2p-en", "--input", "x", "--output", "y").code == 2
 
 

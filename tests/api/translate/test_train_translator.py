@@ -22,8 +22,8 @@ def test_it_learns_and_the_folder_translates(small_translator: Path) -> None:
     assert log[-1]["loss"] < log[0]["loss"] / 3
     model = kinfolk.load(small_translator, device="cpu")
     sources = [source for source, _ in pairs(30, seed=7)]
-    found = model.translate(sources)
-    assert sum(text == translated(source) for source, text in zip(sources, found, strict=True)) > 25
+    translations = model.translate(sources)
+    assert sum(text == translated(source) for source, text in zip(sources, translations, strict=True)) > 25
     assert model.hf_config["trained_length"] == [7, 7]
 
 
@@ -32,9 +32,9 @@ def test_single_words_of_which_bleu_knows_nothing_are_selected_by_how_many_are_r
     changes = {"vocabulary_size": None, "evaluations": 4}
     train(tmp_path / "run", "seq2seq", pairs=words * 4, dev=words[::5], **changes)
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    found = [(entry["metrics"], entry["selection_score"]) for entry in log if "metrics" in entry]
-    assert found[-1][0]["exact"] > 0
-    for metrics, score in found:
+    result = [(entry["metrics"], entry["selection_score"]) for entry in log if "metrics" in entry]
+    assert result[-1][0]["exact"] > 0
+    for metrics, score in result:
         assert metrics["bleu"] == 0
         assert score == pytest.approx(100 * metrics["exact"], abs=1e-4)
 
@@ -52,13 +52,13 @@ def test_the_report_shows_what_it_writes_and_the_card_quotes_no_text(small_trans
 
 @pytest.mark.parametrize("kind", ["transformer", "seq2seq"])
 def test_every_kind_is_trained_saved_and_loaded_alike(kind: str, tmp_path: Path) -> None:
-    told: list[Summary] = []
-    callbacks, joint = Callbacks(lambda summary, _: told.append(summary)), kind == "seq2seq"
-    found = train(tmp_path / "run", kind, count=60, steps=2, joint=joint, callbacks=callbacks, vocabulary_size=35)
-    assert found.metrics.keys() == {"bleu", "exact", "bleu_greedy", "loss"}
-    assert str(told[0]).startswith("pairs       60 to train on, 40 for dev")
+    messages: list[Summary] = []
+    callbacks, joint = Callbacks(lambda summary, _: messages.append(summary)), kind == "seq2seq"
+    trained = train(tmp_path / "run", kind, count=60, steps=2, joint=joint, callbacks=callbacks, vocabulary_size=35)
+    assert trained.metrics.keys() == {"bleu", "exact", "bleu_greedy", "loss"}
+    assert str(messages[0]).startswith("pairs       60 to train on, 40 for dev")
     model = kinfolk.load(tmp_path / "run", device="cpu")
-    assert f"{sum(weight.numel() for weight in model.model.parameters()):,} parameters" in str(told[0])
+    assert f"{sum(weight.numel() for weight in model.model.parameters()):,} parameters" in str(messages[0])
     assert len(model.translate(["salt moon", "star"], max_length=3)) == 2  # type: ignore[arg-type]
 
 
@@ -86,33 +86,33 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
         train(tmp_path / "run", **settings)
 
 
-def test_pairs_that_are_too_long_are_left_out_and_told(tmp_path: Path) -> None:
+def test_pairs_that_are_too_long_are_left_out_and_reported(tmp_path: Path) -> None:
     long = [*pairs(50), ("salt " * 30, "sel"), ("salt", "sel " * 30), ("\u200b", "sel")]
     changes = SIZES["seq2seq"] | {"positions": 25}
-    found = train(tmp_path / "run", "seq2seq", pairs=long, steps=1, changes=changes, vocabulary_size=40)
-    assert str(found.data).startswith("pairs       50 to train on")
-    assert "2 pairs were left out, longer than the model's limit: pair 51, pair 52" in found.notes
-    assert "1 pairs were left out, nothing to read for the vocabulary: pair 53" in found.notes
+    trained = train(tmp_path / "run", "seq2seq", pairs=long, steps=1, changes=changes, vocabulary_size=40)
+    assert str(trained.data).startswith("pairs       50 to train on")
+    assert "2 pairs were left out, longer than the model's limit: pair 51, pair 52" in trained.notes
+    assert "1 pairs were left out, nothing to read for the vocabulary: pair 53" in trained.notes
     with pytest.raises(DataError, match="no pair"):
         train(tmp_path / "other", "seq2seq", changes=SIZES["seq2seq"] | {"positions": 1}, steps=1)
 
 
 def test_without_a_dev_set_some_is_held_out_or_nothing(tmp_path: Path) -> None:
     small = {"kind": "seq2seq", "count": 100, "steps": 1, "changes": SIZES["seq2seq"], "vocabulary_size": 40}
-    found = train(tmp_path / "held", dev=None, **small)
-    assert "pairs       90 to train on, 10 for dev" in str(found.data)
-    assert "a source that is trained on too" not in str(found.data)
+    trained = train(tmp_path / "held", dev=None, **small)
+    assert "pairs       90 to train on, 10 for dev" in str(trained.data)
+    assert "a source that is trained on too" not in str(trained.data)
     without = train(tmp_path / "blind", dev=[], **small)
     assert (without.metrics, without.data.rows[0][1]) == ({}, "100 to train on, 0 for dev")
     assert "there was no dev set" in (tmp_path / "blind" / "report.md").read_text()
     assert kinfolk.load(tmp_path / "blind", device="cpu").translate("") == ""
 
 
-def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bleu_of_some_dev_pairs_is_reported_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(translation, "MAX_EVALUATED", 7)
-    found = train(tmp_path / "run", "seq2seq", count=40, steps=1, vocabulary_size=40)
-    assert isinstance(found.result, translation.TranslationResult)
-    assert (len(found.result.samples), found.result.dev_pairs) == (7, 40)
+    trained = train(tmp_path / "run", "seq2seq", count=40, steps=1, vocabulary_size=40)
+    assert isinstance(trained.result, translation.TranslationResult)
+    assert (len(trained.result.samples), trained.result.dev_pairs) == (7, 40)
     for name in ("report.md", "model/README.md"):
         text = (tmp_path / "run" / name).read_text()
         assert "| on 7 of 40 dev pairs | value |" in text
@@ -121,7 +121,7 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"vocabulary_size": 5000}, "vocabulary_size=5000"),
         ({"vocabulary_size": 0}, "vocabulary_size=0 "),
@@ -142,15 +142,15 @@ def test_bleu_of_some_dev_pairs_is_told_as_such(tmp_path: Path, monkeypatch: pyt
         ),
     ],
 )
-def test_what_cannot_be_done_is_told_at_once(changes: dict[str, object], told: str, tmp_path: Path) -> None:
-    given = {"pairs": pairs(40), "kind": "attention", "vocabulary_size": VOCABULARY} | changes
-    with pytest.raises((InputError, ConfigError), match=told):
-        kinfolk.train_translator(tmp_path / "run", **given)  # type: ignore[arg-type]
+def test_what_cannot_be_done_is_reported_at_once(changes: dict[str, object], message: str, tmp_path: Path) -> None:
+    options = {"pairs": pairs(40), "kind": "attention", "vocabulary_size": VOCABULARY} | changes
+    with pytest.raises((InputError, ConfigError), match=message):
+        kinfolk.train_translator(tmp_path / "run", **options)  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 
 def dates(count: int) -> list[tuple[str, str]]:
-    days = [datetime.date(1990, 1, 1) + datetime.timedelta(days=11 * number) for number in range(count)]
+    days = [datetime.date(1990, 1, 1) + datetime.timedelta(days=11 * index) for index in range(count)]
     return [(f"{day:%B} {day.day}, {day.year}", day.isoformat()) for day in days]
 
 
@@ -158,11 +158,11 @@ def dates(count: int) -> list[tuple[str, str]]:
 def test_nothing_is_about_languages_and_the_vocabulary_is_as_large_as_the_pairs_support(
     kind: str, tmp_path: Path
 ) -> None:
-    given = {"pairs": dates(400), "dev": dates(20), "vocabulary_size": None, "vocabulary_kind": kind, "steps": 1}
-    found = train(tmp_path / "run", "seq2seq", **given)
+    options = {"pairs": dates(400), "dev": dates(20), "vocabulary_size": None, "vocabulary_kind": kind, "steps": 1}
+    trained = train(tmp_path / "run", "seq2seq", **options)
     model = kinfolk.load(tmp_path / "run", device="cpu")
     assert model.tokenizer.source_size < 8_000
-    assert f"{model.tokenizer.source_size:,} pieces" in str(found.data)
+    assert f"{model.tokenizer.source_size:,} pieces" in str(trained.data)
     assert model.tokenizer.unknown_id not in model.tokenizer.encode_source("May 5, 1999")
 
 

@@ -73,7 +73,7 @@ def test_drawn_texts_are_the_same_in_lines_and_tables(
     assert rows == (tmp_path / "out.txt").read_text().split("\n")[:-1]
 
 
-def test_a_bad_line_is_told_before_anything_is_written(model: Translator, tmp_path: Path) -> None:
+def test_a_bad_line_is_reported_before_anything_is_written(model: Translator, tmp_path: Path) -> None:
     source = tmp_path / "texts.txt"
     source.write_bytes(b"salt\n" * 3 + b"\xff\n")
     for name in ("out.txt", "out.jsonl"):

@@ -1,4 +1,4 @@
-"""Translating: order and blank texts are kept, neighbours do not matter, and long texts are told."""
+"""Translating: order and blank texts are kept, neighbours do not matter, and long texts are reported."""
 
 from __future__ import annotations
 
@@ -47,11 +47,15 @@ def test_order_is_kept_and_blank_texts_stay_empty(model: Translator, monkeypatch
     monkeypatch.setattr(translate, "CHUNK_TEXTS", 7)
     monkeypatch.setattr(translate, "BATCH_TOKENS", 50)
     texts = list(SOURCES)
-    for place in (0, 11, 12, 30):
-        texts.insert(place, ("", " ", "\t\n", "\u200b")[place % 4])
-    found = model.translate(iter(texts))
-    assert [text for text, source in zip(found, texts, strict=True) if source.strip("\u200b \t\n") == ""] == [""] * 4
-    right = sum(text == translated(source) for text, source in zip(found, texts, strict=True) if source in SOURCES)
+    for index in (0, 11, 12, 30):
+        texts.insert(index, ("", " ", "\t\n", "\u200b")[index % 4])
+    translations = model.translate(iter(texts))
+    assert [text for text, source in zip(translations, texts, strict=True) if source.strip("\u200b \t\n") == ""] == [
+        ""
+    ] * 4
+    right = sum(
+        text == translated(source) for text, source in zip(translations, texts, strict=True) if source in SOURCES
+    )
     assert right > 0.9 * len(SOURCES)
     assert model.translate([]) == []
     assert model.translate("") == ""
@@ -78,10 +82,10 @@ def test_texts_are_ranked_by_the_penalty_and_the_rule_that_are_asked_for(model: 
 def test_neighbours_do_not_matter(untrained: Translator) -> None:
     together = untrained.translate(SOURCES, n_best=3, max_length=9)
     order = random.Random(0).sample(range(len(SOURCES)), len(SOURCES))
-    mixed = untrained.translate([SOURCES[place] for place in order], n_best=3, max_length=9)
+    mixed = untrained.translate([SOURCES[index] for index in order], n_best=3, max_length=9)
     alone = untrained.translate(SOURCES[4], n_best=3, max_length=9)
-    for place, options in zip(order, mixed, strict=True):
-        assert [option.text for option in options] == [option.text for option in together[place]]  # type: ignore
+    for index, options in zip(order, mixed, strict=True):
+        assert [option.text for option in options] == [option.text for option in together[index]]  # type: ignore
     assert [option.text for option in alone] == [option.text for option in together[4]]  # type: ignore
 
 
@@ -91,8 +95,8 @@ def test_the_best_texts_are_those_of_beam_search(untrained: Translator) -> None:
     source = tokenizer.encode_source(SOURCES[3])
     rules = DecodingConstraints(config.end_id, tuple(sorted({config.pad_id, config.start_id})))
     (expected,) = beam(untrained.model, Request(pack([source]), config.start_id, [8], rules), Beam(4, 4))
-    found: Any = untrained.translate(SOURCES[3], n_best=4, max_length=8)
-    assert [(option.text, option.score) for option in found] == [
+    translations: Any = untrained.translate(SOURCES[3], n_best=4, max_length=8)
+    assert [(option.text, option.score) for option in translations] == [
         (tokenizer.decode(option.ids), option.score) for option in expected
     ]
     greedy = untrained.translate(SOURCES[3], beam=1, max_length=8)
@@ -102,61 +106,66 @@ def test_the_best_texts_are_those_of_beam_search(untrained: Translator) -> None:
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_a_drawn_text_is_the_same_for_the_same_seed_and_number(untrained: Translator, monkeypatch: Any) -> None:
     options: dict[str, Any] = {"seed": 3, "temperature": 2.0, "top_k": 20, "max_length": 12}
-    found = untrained.translate(SOURCES, **options)
+    translations = untrained.translate(SOURCES, **options)
     monkeypatch.setattr(translate, "CHUNK_TEXTS", 6)
-    assert untrained.translate(SOURCES, **options) == found
-    assert untrained.translate(SOURCES, **options | {"seed": 4}) != found
+    assert untrained.translate(SOURCES, **options) == translations
+    assert untrained.translate(SOURCES, **options | {"seed": 4}) != translations
     with pytest.raises(InputError, match=r"n-best .*seed"):
         untrained.translate(SOURCES, seed=1, n_best=2)
 
 
-def test_long_and_endless_texts_are_told_and_not_refused(model: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_and_endless_texts_are_reported_and_not_refused(
+    model: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.warns(translate.TranslationWarning, match=r"2 texts .*\b7 tokens .*\b31\b"):
-        found = model.translate(["salt " * 30, "moon", "star " * 8])
-    assert (len(found), found[1]) == (3, "lun")
+        translations = model.translate(["salt " * 30, "moon", "star " * 8])
+    assert (len(translations), translations[1]) == (3, "lun")
     with pytest.warns(translate.TranslationWarning, match="1 translations"):
         cut = str(model.translate("salt moon star", max_length=2))
     assert cut != "ast lun sel"
     assert "ast lun sel".startswith(cut)
 
 
-def test_what_is_cut_is_told_whatever_length_the_model_knows(
+def test_what_is_cut_is_reported_whatever_length_the_model_knows(
     model: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(translate, "MAX_SOURCE_TOKENS", 20)
     knows_all = dataclasses.replace(model, hf_config={"trained_length": [500, 500]})
-    with pytest.warns(translate.TranslationWarning) as told:
+    with pytest.warns(translate.TranslationWarning) as warned:
         knows_all.translate("salt " * 30, max_length=60)
-    assert [str(warning.message).partition(" ")[0] for warning in told] == ["11"]
-    with pytest.warns(translate.TranslationWarning) as told:
+    assert [str(warning.message).partition(" ")[0] for warning in warned] == ["11"]
+    with pytest.warns(translate.TranslationWarning) as warned:
         model.translate("salt " * 30)
-    assert [str(warning.message).partition(" ")[0] for warning in told] == ["1", "11"]
+    assert [str(warning.message).partition(" ")[0] for warning in warned] == ["1", "11"]
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
 def test_copying_needs_attention_and_changes_nothing_else(model: Translator, untrained: Translator) -> None:
     assert model.translate(SOURCES, copy_unknown=True) == model.translate(SOURCES)
     drawn: dict[str, Any] = {"seed": 1, "temperature": 9.0, "max_length": 9}
-    found, plain = untrained.translate(SOURCES, copy_unknown=True, **drawn), untrained.translate(SOURCES, **drawn)
+    translations, plain = (
+        untrained.translate(SOURCES, copy_unknown=True, **drawn),
+        untrained.translate(SOURCES, **drawn),
+    )
     words = set(" ".join(SOURCES).split())
-    assert found != plain
-    changed = [(new, old) for new, old in zip(found, plain, strict=True) if new != old]
+    assert translations != plain
+    changed = [(new, old) for new, old in zip(translations, plain, strict=True) if new != old]
     assert 5 < len(changed) < len(SOURCES)
     assert all(words & set(new.split()) for new, _ in changed)
 
 
 def test_two_threads_get_the_right_answers(model: Translator) -> None:
-    expected, found = model.translate(SOURCES[:10]), {}
+    expected, results = model.translate(SOURCES[:10]), {}
 
     def work(number: int) -> None:
-        found[number] = model.translate(SOURCES[:10])
+        results[number] = model.translate(SOURCES[:10])
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == {0: expected, 1: expected}
+    assert results == {0: expected, 1: expected}
 
 
 def test_a_saved_model_writes_the_same_and_keeps_its_manifest(model: Translator, tmp_path: Path) -> None:
@@ -172,18 +181,20 @@ def test_measures_are_those_of_the_texts(model: Translator) -> None:
     import sacrebleu
 
     dev = to_pairs(pairs(30, seed=9))
-    found = evaluate_bleu(model, dev, model.translate_settings(beam=1))
+    evaluation = evaluate_bleu(model, dev, model.translate_settings(beam=1))
     references = [pair.target for pair in dev]
-    assert list(found.texts) == model.translate([pair.source for pair in dev], beam=1)
-    assert found.metrics["bleu"] == sacrebleu.corpus_bleu(list(found.texts), [references]).score
+    assert list(evaluation.texts) == model.translate([pair.source for pair in dev], beam=1)
+    assert evaluation.metrics["bleu"] == sacrebleu.corpus_bleu(list(evaluation.texts), [references]).score
     items = pair_samples(dev, model.tokenizer, 100).items  # type: ignore[arg-type]
     alone = [mean_loss(model.model, [item]) * len(item.target) for item in items]
     total = sum(len(item.target) for item in items)
     assert mean_loss(model.model, items) == pytest.approx(sum(alone) / total, rel=1e-5)
 
 
-def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny_bert: Path, tmp_path: Path) -> None:
-    for options, told in (
+def test_wrong_arguments_are_reported(
+    model: Translator, untrained: Translator, tiny_bert: Path, tmp_path: Path
+) -> None:
+    for options, message in (
         ({"n_best": 5, "beam": 4}, "n_best=5"),
         ({"beam": 0}, "beam=0"),
         ({"beam": 1_001}, "beam=1001"),
@@ -194,7 +205,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
         ({"length_penalty": 1.0, "beam": 1}, "length_penalty is"),
         ({"length_penalty": 1.0, "seed": 1}, "length_penalty is"),
     ):
-        with pytest.raises(InputError, match=told):
+        with pytest.raises(InputError, match=message):
             model.translate("salt", **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"text 1 .*int"):
         model.translate(["salt", 3])  # type: ignore[list-item]
@@ -208,7 +219,7 @@ def test_wrong_arguments_are_told(model: Translator, untrained: Translator, tiny
 
 
 @pytest.mark.filterwarnings("ignore:.*did not end:kinfolk.api.translate.TranslationWarning")
-def test_unknown_tokens_are_counted_and_told(untrained: Translator) -> None:
+def test_unknown_tokens_are_counted_and_reported(untrained: Translator) -> None:
     words = untrained.tokenizer
     unread = words.encode_source("salt ÿÿ ÿ").count(words.source_unknown_id)
     assert unread >= 2
