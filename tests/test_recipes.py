@@ -35,7 +35,7 @@ def test_a_wrong_model_ends_in_one_line() -> None:
     command = [sys.executable, str(RECIPES / "sts_benchmark.py"), "--model", "./absent"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 1
-    assert finished.stderr == "error: './absent': no such folder\n"
+    assert finished.stderr.startswith("error: './absent': ")
 
 
 def test_cosine_that_follows_the_gold_scores_correlates_perfectly() -> None:

@@ -91,7 +91,7 @@ def test_bad_rows_are_reported_before_the_model_is_loaded(command: Command, tmp_
     absent = tmp_path / "no/model"
     ended = command("embed", "--model", absent, "--input", tmp_path / "rows.csv", "--output", tmp_path / "v.npy")
     assert ended.code == 2
-    assert ended.err == f"kinfolk: {tmp_path}/rows.csv:3: 1 fields, expected 2\n"
+    assert ended.err.startswith(f"kinfolk: {tmp_path}/rows.csv:3: 1 fields")
     assert (tmp_path / "v.npy").read_bytes() == b"old"
 
 

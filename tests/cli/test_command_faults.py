@@ -105,7 +105,8 @@ def test_the_input_is_not_written_over(command: Command, good: Path, tmp_path: P
     lines = tmp_path / "own.jsonl"
     lines.write_text('{"text": "A cat."}\n')
     ended = command("embed", "--model", good, "--input", lines, "--output", lines, "--pool", "none")
-    assert (ended.code, ended.err) == (2, f"kinfolk: {lines} is the input itself; choose another name for the output\n")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert ended.err.startswith(f"kinfolk: {lines} is the input")
     assert lines.read_text() == '{"text": "A cat."}\n'
 
 

@@ -78,15 +78,17 @@ def test_info_shows_a_family_with_its_models(command: Command) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("mymodel", "`kinfolk info` lists the families, `kinfolk info bert` the models of one"),
-        ("demoo", 'did you mean "demo"?'),
-        ("roberts", 'did you mean "roberta"?'),
+        ("mymodel", "`kinfolk info bert`"),
+        ("demoo", '"demo"'),
+        ("roberts", '"roberta"'),
     ],
 )
 def test_info_of_an_unknown_name_says_what_it_is_not(command: Command, name: str, hint: str) -> None:
     ended = command("info", name)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == f'kinfolk: "{name}" is neither a folder here nor a published model; {hint}\n'
+    assert ended.err.count("\n") == 1
+    assert ended.err.startswith(f'kinfolk: "{name}" ')
+    assert hint in ended.err
 
 
 def test_info_describes_a_folder(command: Command, tiny_bert: Path, tmp_path: Path) -> None:
