@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.harness import DATA, JUDGED, THREADS, Run, compete, judged, table, write_result
+from bench.harness import DATA, GOAL_HEADER, THREADS, Run, compete, goal_cells, table, write_result
 
 ROUNDS = 5
 SAME = 1e-5  # how far apart two vectors of one text may be
@@ -36,7 +36,7 @@ def texts(task: str) -> tuple[str, ...]:
         words = (DATA / "wikipedia" / "plain.txt").read_text(encoding="utf-8").split()[:200_000]
         draw = random.Random(0)
         sizes = [draw.randint(5, 280) for _ in range(200)]  # about 1.35 tokens a word
-        return tuple(" ".join(words[place : place + size]) for size in sizes for place in [draw.randrange(190_000)])
+        return tuple(" ".join(words[index : index + size]) for size in sizes for index in [draw.randrange(190_000)])
     rows = (DATA / "sst2" / "train.tsv").read_text(encoding="utf-8").split("\n")
     return tuple(row.rsplit("\t", 1)[0] for row in rows[: 200 if task == "single" else 2000])
 
@@ -91,14 +91,14 @@ def run_sentence_transformers() -> Run:
 
 def sorted_batches(task: str, forward: object, size: int = 32) -> np.ndarray:
     """Batches of sentences of similar length through `forward(texts) -> (n, D)`, in the order of the input."""
-    given = texts(task)
+    rows = texts(task)
     size = 1 if task == "single" else size
-    order = sorted(range(len(given)), key=lambda number: -len(given[number]))
-    found = np.empty((len(given), 384), dtype=np.float32)
+    order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
+    vectors = np.empty((len(rows), 384), dtype=np.float32)
     for start in range(0, len(order), size):
         chosen = order[start : start + size]
-        found[chosen] = forward([given[number] for number in chosen])  # type: ignore[operator]
-    return found
+        vectors[chosen] = forward([rows[number] for number in chosen])  # type: ignore[operator]
+    return vectors
 
 
 def run_transformers() -> Run:
@@ -184,7 +184,7 @@ CONTESTANTS = {
 def main() -> None:
     seconds, differences = compete("bench.embed", list(CONTESTANTS), list(TASKS), ROUNDS)
     require_same(differences)
-    best = {place: min(took) for place, took in seconds.items()}
+    best = {key: min(took) for key, took in seconds.items()}
     from kinfolk.nn.fast.inference_cache import library
 
     note = (
@@ -209,11 +209,11 @@ def require_same(differences: dict[tuple[str, str], float]) -> None:
 def goals_table(best: dict[tuple[str, str], float]) -> str:
     """Is each floor and each aim reached?"""
     rows = [
-        [TASKS[task], peer, *judged(best[task, peer] / best[task, "kinfolk"], *bounds)]
+        [TASKS[task], peer, *goal_cells(best[task, peer] / best[task, "kinfolk"], *bounds)]
         for task, peers in GOALS.items()
         for peer, bounds in peers.items()
     ]
-    return table(["", "beside", "times as fast", *JUDGED], rows)
+    return table(["", "beside", "times as fast", *GOAL_HEADER], rows)
 
 
 def speed_table(task: str, best: dict[tuple[str, str], float], differences: dict[tuple[str, str], float]) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import DATA, JUDGED, Run, Worker, judged, table, write_result
+from bench.harness import DATA, GOAL_HEADER, Run, Worker, goal_cells, table, write_result
 
 ROWS, BATCH, RATE, WARMUP, DECAY = 6_400, 32, 5e-5, 0.1, 0.01
 SEEDS = (0, 1, 2)
@@ -20,7 +20,7 @@ LAST = 40  # steps whose mean is the final training loss
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the epoch
 
 Train = Callable[[int], np.ndarray]  # a seed -> the loss of every step
-Judge = Callable[[], np.ndarray]  # -> loss and accuracy on the dev set
+Evaluate = Callable[[], np.ndarray]  # -> loss and accuracy on the dev set
 
 
 @cache
@@ -31,9 +31,9 @@ def rows(name: str) -> tuple[list[str], list[int]]:
     return [text for text, _ in table], [int(label) for _, label in table]
 
 
-def contestant(train: Train, judge: Judge) -> Run:
-    """Tasks are "train SEED" and "judge SEED" (of the model that was trained last)."""
-    return lambda task: train(int(task.split()[1])) if task.startswith("train") else judge()
+def contestant(train: Train, evaluate: Evaluate) -> Run:
+    """Tasks are "train SEED" and "evaluate SEED" (of the model that was trained last)."""
+    return lambda task: train(int(task.split()[1])) if task.startswith("train") else evaluate()
 
 
 def run_kinfolk() -> Run:
@@ -54,7 +54,7 @@ def run_kinfolk() -> Run:
         for name in ("train", "dev")
     ]
     task = TextTask.of("classify", sides[0], TaskOptions())
-    learned, held = (task.dataset(encoder.tokenizer, side, encoder.context) for side in sides)
+    train_set, dev_set = (task.dataset(encoder.tokenizer, side, encoder.context) for side in sides)
     trained: list[Any] = []
 
     def train(seed: int) -> np.ndarray:
@@ -65,12 +65,12 @@ def run_kinfolk() -> Run:
             seed=seed, epochs=1, batch_size=BATCH, warmup=WARMUP, evaluations=1, optimization=optimizer
         )
         losses: list[float] = []
-        with tempfile.TemporaryDirectory() as place:
-            folder = Folder.open(Path(place) / "run", {})
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Folder.open(Path(scratch) / "run", {})
             Trainer(
                 model,
                 task.objective(model),
-                learned.samples,
+                train_set.samples,
                 settings,
                 folder,
                 lambda model: (0.0, {}),
@@ -79,11 +79,11 @@ def run_kinfolk() -> Run:
             folder.close()
         return np.array(losses)
 
-    def judge() -> np.ndarray:
+    def evaluate() -> np.ndarray:
         model = trained[0].eval()
-        return measured(task.text_scores(model, held))
+        return measured(task.text_scores(model, dev_set))
 
-    return contestant(train, judge)
+    return contestant(train, evaluate)
 
 
 def run_trainer(sampling: str) -> Run:
@@ -105,13 +105,13 @@ def run_trainer(sampling: str) -> Run:
 
     def encoded(name: str) -> list[dict[str, Any]]:
         texts, labels = rows(name)
-        found = tokenizer(texts)
+        tokens = tokenizer(texts)
         return [
             {"input_ids": ids, "attention_mask": [1] * len(ids), "labels": label}
-            for ids, label in zip(found["input_ids"], labels, strict=True)
+            for ids, label in zip(tokens["input_ids"], labels, strict=True)
         ]
 
-    learned, held = encoded("train"), encoded("dev")
+    train_set, dev_set = encoded("train"), encoded("dev")
     collate = DataCollatorWithPadding(tokenizer)
     trained: list[Any] = []
 
@@ -119,9 +119,9 @@ def run_trainer(sampling: str) -> Run:
         torch.manual_seed(seed)
         model = AutoModelForSequenceClassification.from_pretrained(demo_model(), num_labels=2)
         trained[:] = [model]
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as scratch:
             arguments = TrainingArguments(
-                output_dir=place,
+                output_dir=scratch,
                 seed=seed,
                 num_train_epochs=1,
                 per_device_train_batch_size=BATCH,
@@ -137,21 +137,21 @@ def run_trainer(sampling: str) -> Run:
                 report_to="none",
                 disable_tqdm=True,
             )
-            trainer = Trainer(model=model, args=arguments, train_dataset=learned, data_collator=collate)
+            trainer = Trainer(model=model, args=arguments, train_dataset=train_set, data_collator=collate)
             trainer.remove_callback(PrinterCallback)
             trainer.train()
         return np.array([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
 
-    def judge() -> np.ndarray:
+    def evaluate() -> np.ndarray:
         model = trained[0].eval()
         with torch.inference_mode():
-            batches = [collate(held[start : start + BATCH]) for start in range(0, len(held), BATCH)]
+            batches = [collate(dev_set[start : start + BATCH]) for start in range(0, len(dev_set), BATCH)]
             scores = [
                 model(**{name: batch[name] for name in ("input_ids", "attention_mask")}).logits for batch in batches
             ]
         return measured(torch.cat(scores).numpy())
 
-    return contestant(train, judge)
+    return contestant(train, evaluate)
 
 
 def measured(scores: np.ndarray) -> np.ndarray:
@@ -197,15 +197,15 @@ def main() -> None:
 def verdict(seconds: dict[str, list[float]]) -> str:
     """How many times as fast as each way of the Trainer, and whether that is enough."""
     ours = min(seconds["kinfolk"])
-    rows = [[name, *judged(min(seconds[name]) / ours, floor)] for name, floor in FLOORS.items()]
-    return table(["kinfolk's speed over that of", "times", *JUDGED], rows)
+    rows = [[name, *goal_cells(min(seconds[name]) / ours, floor)] for name, floor in FLOORS.items()]
+    return table(["kinfolk's speed over that of", "times", *GOAL_HEADER], rows)
 
 
 def speed_table(seconds: dict[str, list[float]]) -> str:
-    best = {name: min(found) for name, found in seconds.items()}
+    best = {name: min(times) for name, times in seconds.items()}
     rows = [
-        [name, f"{ROWS / best[name]:.0f}", f"{best[name] / best['kinfolk']:.2f}", *(f"{took:.1f}" for took in found)]
-        for name, found in seconds.items()
+        [name, f"{ROWS / best[name]:.0f}", f"{best[name] / best['kinfolk']:.2f}", *(f"{took:.1f}" for took in times)]
+        for name, times in seconds.items()
     ]
     return table(["", "examples/s (best)", "kinfolk is faster by", *(f"seed {seed}, s" for seed in SEEDS)], rows)
 
@@ -219,8 +219,8 @@ def loss_table(curves: dict[str, list[np.ndarray]], dev: dict[str, list[np.ndarr
         [
             name,
             *(spread([before(curve, mark) for curve in curves[name]]) for mark in MARKS),
-            spread([float(found[0]) for found in dev[name]]),
-            spread([100 * float(found[1]) for found in dev[name]], 1),
+            spread([float(measures[0]) for measures in dev[name]]),
+            spread([100 * float(measures[1]) for measures in dev[name]], 1),
         ]
         for name in CONTESTANTS
     ]
@@ -228,11 +228,11 @@ def loss_table(curves: dict[str, list[np.ndarray]], dev: dict[str, list[np.ndarr
 
 
 def compete_in_turns(names: list[str]) -> Any:
-    """(name, task, seconds, output) of every seed and contestant, judged right after training."""
+    """(name, task, seconds, output) of every seed and contestant, evaluated right after training."""
     workers = [Worker("bench.finetune", name) for name in names]
     for seed in SEEDS:
         for worker in workers:
-            for task in (f"train {seed}", f"judge {seed}"):
+            for task in (f"train {seed}", f"evaluate {seed}"):
                 yield worker.name, task, *worker.run(task)
     for worker in workers:
         worker.close()

@@ -66,9 +66,9 @@ def serve(module: str, name: str) -> None:
     print("answer {}", flush=True)
     for line in sys.stdin:
         start = time.perf_counter()
-        found = run(line.strip())
+        made = run(line.strip())
         seconds = time.perf_counter() - start
-        np.save(output, found)
+        np.save(output, made)
         print("answer " + json.dumps({"seconds": seconds, "output": str(output)}), flush=True)
 
 
@@ -82,7 +82,7 @@ def compete(
     for task in tasks:
         for worker in workers:
             worker.run(task)  # warm up, uncounted
-        for number in range(rounds):
+        for index in range(rounds):
             first = None
             for worker in workers:
                 took, output = worker.run(task)
@@ -90,7 +90,7 @@ def compete(
                 seconds.setdefault((task, worker.name), []).append(took)
                 apart = np.maximum(np.abs(output - first).max(), differences.get((task, worker.name), 0.0))
                 differences[task, worker.name] = float(apart)
-                print(f"{task}, round {number + 1}: {worker.name} {took:.2f} s", file=sys.stderr)
+                print(f"{task}, round {index + 1}: {worker.name} {took:.2f} s", file=sys.stderr)
     for worker in workers:
         worker.close()
     return seconds, differences
@@ -119,20 +119,20 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-JUDGED = ["floor", "reached", "aim", "reached"]  # the header of what `judged` says of a figure
+GOAL_HEADER = ["floor", "reached", "aim", "reached"]  # the header of what `goal_cells` says of a figure
 
 
-def judged(found: float, floor: float, aim: float | None = None, at_most: bool = False) -> list[str]:
+def goal_cells(value: float, floor: float, aim: float | None = None, at_most: bool = False) -> list[str]:
     """Cells of a table: a figure, then its floor and its aim, each with yes or no.
 
     With `at_most` both are ceilings. The floor must hold, the aim is hoped for; without one its cells are empty.
     """
-    cells = [f"{found:.3f}"]
+    cells = [f"{value:.3f}"]
     for bound in (floor, aim):
         if bound is None:
             cells += ["", ""]
         else:
-            holds = found <= bound if at_most else found >= bound
+            holds = value <= bound if at_most else value >= bound
             cells += [f"{bound:g}", "yes" if holds else "no"]
     return cells
 

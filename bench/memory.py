@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.harness import ROOT, judged, table, write_result
+from bench.harness import ROOT, goal_cells, table, write_result
 
 SHORT, LONG, LONGEST = 10_000, 100_000, 300_000
 CALLS, EARLY = 10_000, 500
@@ -50,9 +50,9 @@ if verb == "translate":
     import g2p
     model = g2p.translator()
 elif verb == "generate":
-    with tempfile.TemporaryDirectory() as place:
-        kinfolk.pretrain("lstm", passages(), place + "/run", vocabulary_size=500, steps=1, device="cpu")
-        model = kinfolk.load(place + "/run", device="cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        kinfolk.pretrain("lstm", passages(), folder + "/run", vocabulary_size=500, steps=1, device="cpu")
+        model = kinfolk.load(folder + "/run", device="cpu")
 else:
     model = kinfolk.load("demo", device="cpu")
 if verb == "fill":  # the demo model has no masked-LM head: a random one fills as fast
@@ -74,22 +74,22 @@ print(before, resident())
 
 def sizes_of(lines: int, words: list[str], header: str = "", name: str = "out.npy") -> tuple[int, int]:
     """Resident kB of a command after so many short lines, and at the worst moment; the output is on disk."""
-    with tempfile.TemporaryDirectory() as place:
-        source = Path(place) / ("rows.csv" if header else "lines.txt")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / ("rows.csv" if header else "lines.txt")
         # Numbers repeat, so that longer files have the same lines, not longer ones.
-        source.write_text(header + "".join(f"line {number % SHORT} is short\n" for number in range(lines)))
+        source.write_text(header + "".join(f"line {index % SHORT} is short\n" for index in range(lines)))
         command = [sys.executable, "-c", SIZES, "kinfolk", *words, "--device", "cpu"]
-        command += ["--input", str(source), "--output", str(Path(place) / name)]
+        command += ["--input", str(source), "--output", str(Path(folder) / name)]
         ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-        found = re.search(r"kB (\d+) (\d+)", ended.stderr)
-        assert found is not None, ended.stderr
-        return int(found[1]), int(found[2])
+        match = re.search(r"kB (\d+) (\d+)", ended.stderr)
+        assert match is not None, ended.stderr
+        return int(match[1]), int(match[2])
 
 
 def classifier(folder: Path) -> str:
     """A model that has learned for one step, which predicts as fast as any other."""
     rows = folder.with_suffix(".csv")
-    rows.write_text("text,label\n" + "".join(f"text {number},{number % 2}\n" for number in range(20)))
+    rows.write_text("text,label\n" + "".join(f"text {index},{index % 2}\n" for index in range(20)))
     train = f"import kinfolk; kinfolk.finetune('demo', {str(rows)!r}, {str(folder)!r}, steps=1, device='cpu')"
     subprocess.run([sys.executable, "-c", train], capture_output=True, cwd=ROOT, check=True)
     return str(folder)
@@ -111,37 +111,37 @@ def rows_of(what: str, marks: tuple[int, int], sizes: tuple[int, int], verdict: 
 
 def within_share(sizes: tuple[int, int]) -> list[str]:
     """Growth in per cent, its limit, and whether it holds."""
-    found, most, holds = judged(100 * (sizes[1] / sizes[0] - 1), MOST, at_most=True)[:3]
-    return [f"{found} %", f"{most} %", holds]
+    growth, most, holds = goal_cells(100 * (sizes[1] / sizes[0] - 1), MOST, at_most=True)[:3]
+    return [f"{growth} %", f"{most} %", holds]
 
 
 def within_size(sizes: tuple[int, int]) -> list[str]:
     """The same in MB."""
-    found, most, holds = judged((sizes[1] - sizes[0]) / 1024, MOST_MB, at_most=True)[:3]
-    return [f"{found} MB", f"{most} MB", holds]
+    growth, most, holds = goal_cells((sizes[1] - sizes[0]) / 1024, MOST_MB, at_most=True)[:3]
+    return [f"{growth} MB", f"{most} MB", holds]
 
 
 def main() -> None:
     rows: list[list[str]] = []
     lines = SHORT, LONG
-    with tempfile.TemporaryDirectory() as place:
-        predicting = ["predict", "--model", classifier(Path(place) / "model")]
-        for verb, *given in (
+    with tempfile.TemporaryDirectory() as folder:
+        predicting = ["predict", "--model", classifier(Path(folder) / "model")]
+        for verb, *arguments in (
             ("embed", ["embed", "--model", "demo"]),
             ("predict", predicting, "text\n", "out.csv"),
         ):
-            (small, first), (large, second), (_, third) = (sizes_of(count, *given) for count in (*lines, LONGEST))
-            told = f"`kinfolk {verb}`, {{}} at {{{{:,}}}} lines"
-            rows += rows_of(told.format("resident"), lines, (small, large), within_share((small, large)))
-            settled = rows_of(told.format("peak"), (LONG, LONGEST), (second, third), within_share((second, third)))
-            rows += [[told.format("peak").format(SHORT), f"{first / 1024:.0f}", "", "", ""], *settled]
+            (small, first), (large, second), (_, third) = (sizes_of(count, *arguments) for count in (*lines, LONGEST))
+            title = f"`kinfolk {verb}`, {{}} at {{{{:,}}}} lines"
+            rows += rows_of(title.format("resident"), lines, (small, large), within_share((small, large)))
+            settled = rows_of(title.format("peak"), (LONG, LONGEST), (second, third), within_share((second, third)))
+            rows += [[title.format("peak").format(SHORT), f"{first / 1024:.0f}", "", "", ""], *settled]
     streamed = tuple(numbers_of(STREAM.format(short=SHORT, lines=count))[0] for count in lines)
-    told = "`model.embed` after `keep_few_kernels()`, resident at {:,} lines of a generator"
-    rows += rows_of(told, lines, streamed, within_share(streamed))
+    title = "`model.embed` after `keep_few_kernels()`, resident at {:,} lines of a generator"
+    rows += rows_of(title, lines, streamed, within_share(streamed))
     for verb in ("embed", "fill", "generate", "translate"):
         before, after = numbers_of(LEAK.format(verb=verb, calls=CALLS, early=EARLY))
-        told = f"`model.{verb}`, resident after {{:,}} calls"
-        rows += rows_of(told, (EARLY, CALLS), (before, after), within_size((before, after)))
+        title = f"`model.{verb}`, resident after {{:,}} calls"
+        rows += rows_of(title, (EARLY, CALLS), (before, after), within_size((before, after)))
     note = (
         "The vectors that `model.embed` returned are given up before memory is measured. Resident memory is what is "
         "left after a chunk of lines; a peak is the worst moment of all batches, so that it is higher where there are "

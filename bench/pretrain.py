@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import DATA, JUDGED, ROOT, Run, compete, judged, table, write_result
+from bench.harness import DATA, GOAL_HEADER, ROOT, Run, compete, goal_cells, table, write_result
 
-PLACE = ROOT / "runs" / "pretrain-bench"
+FOLDER = ROOT / "runs" / "pretrain-bench"
 CORPUS = DATA / "wikipedia" / "plain.txt"
 DOCUMENTS, BATCH, LENGTH, STEPS, CHECKED, ROUNDS = 200, 16, 128, 20, 3, 5
 SHAPE = {"width": 256, "layers": 4, "heads": 4, "inner_width": 1024, "positions": LENGTH}
@@ -36,14 +36,14 @@ def prepare() -> None:
     from kinfolk.models.family import family, init_model
     from kinfolk.text.train import train_tokenizer
 
-    shutil.rmtree(PLACE, ignore_errors=True)
+    shutil.rmtree(FOLDER, ignore_errors=True)
     bert = family("bert")
-    train_tokenizer("wordpiece", read_documents(CORPUS)[:DOCUMENTS], VOCABULARIES["8k"]).save(PLACE / "tokenizer")
+    train_tokenizer("wordpiece", read_documents(CORPUS)[:DOCUMENTS], VOCABULARIES["8k"]).save(FOLDER / "tokenizer")
     for name, size in VOCABULARIES.items():
-        (PLACE / name).mkdir(parents=True)
+        (FOLDER / name).mkdir(parents=True)
         config = bert.config.make(vocabulary_size=size, **SHAPE)
         model = init_model(bert, config, 0, {"masked_lm": 0, "next_sentence": 2})
-        write_checkpoint(PLACE / name, TextModel(model))
+        write_checkpoint(FOLDER / name, TextModel(model))
 
 
 @cache
@@ -56,7 +56,7 @@ def batches(count: int) -> list[Any]:
     from kinfolk.objectives.sentence_pairs import SentencePairs
     from kinfolk.text.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer.load(PLACE / "tokenizer", "bert")
+    tokenizer = Tokenizer.load(FOLDER / "tokenizer", "bert")
     corpus = encode_corpus(tokenizer, read_documents(CORPUS)[:DOCUMENTS], sentences=True)
     pairs, objective = SentencePairs(corpus, tokenizer, LENGTH, BATCH, seed=0), MaskedLm(tokenizer, 2)
     generator = torch.Generator().manual_seed(0)
@@ -96,14 +96,14 @@ def run_kinfolk(dropout: float = 0.1) -> Run:
     optimizer = OptimizerSettings(learning_rate=RATE, betas=BETAS, weight_decay=DECAY)
     settings = TrainSettings(max_grad_norm=CLIP, optimization=optimizer)
 
-    class Prepared(MaskedLm):
+    class ReadyBatch(MaskedLm):
         def prepare(self, samples: Any, device: Any, generator: Any = None) -> Any:  # the batch is made already
             return samples[0]
 
-    objective = Prepared(Tokenizer.load(PLACE / "tokenizer", "bert"), 2)
+    objective = ReadyBatch(Tokenizer.load(FOLDER / "tokenizer", "bert"), 2)
 
     def begin(vocabulary: str, dropout: float) -> Learn:
-        start = read_checkpoint(PLACE / vocabulary).model
+        start = read_checkpoint(FOLDER / vocabulary).model
         config = dataclasses.replace(start.config, dropout=dropout, attention_dropout=dropout)
         model = Model(start.family, config, {"masked_lm": 0, "next_sentence": 2}, pooler=True)
         model.load_state_dict(start.state_dict())
@@ -126,7 +126,7 @@ def run_transformers(dropout: float, fused: bool) -> Run:
 
     def begin(vocabulary: str, dropout: float) -> Learn:
         model = BertForPreTraining.from_pretrained(
-            PLACE / vocabulary, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+            FOLDER / vocabulary, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
         ).train()
         bare = [weight for name, weight in model.named_parameters() if name.endswith("bias") or "LayerNorm" in name]
         known = {id(weight) for weight in bare}
@@ -177,7 +177,7 @@ def main() -> None:
     for task in VOCABULARIES:
         for mine, theirs in ((OURS, DEFAULTS), (OURS_PLAIN, BEST)):
             floor, aim = FLOORS[theirs] if task == "30k" else SMALL_FLOOR
-            goals.append([task, theirs, *judged(best[task, theirs] / best[task, mine], floor, aim)])
+            goals.append([task, theirs, *goal_cells(best[task, theirs] / best[task, mine], floor, aim)])
     filled = tokens / (STEPS * BATCH * LENGTH)
     body = (
         f"BERT of {SHAPE['layers']} layers and width {SHAPE['width']}, {BATCH} pairs of at most {LENGTH} tokens "
@@ -186,7 +186,7 @@ def main() -> None:
         f"{apart:.1g}.\n\n"
         + table(["", *VOCABULARIES], speeds)
         + "\n\n"
-        + table(["vocabulary", "kinfolk beside", "times as fast", *JUDGED], goals)
+        + table(["vocabulary", "kinfolk beside", "times as fast", *GOAL_HEADER], goals)
         + "\n\nkinfolk computes no padding, and scores the vocabulary at the hidden tokens alone.\n"
     )
     write_result("pretrain", "Pre-training speed", body)

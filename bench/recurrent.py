@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import DATA, JUDGED, ROOT, Run, compete, judged, table, write_result
+from bench.harness import DATA, GOAL_HEADER, ROOT, Run, compete, goal_cells, table, write_result
 
-PLACE = ROOT / "runs" / "recurrent-bench"
+FOLDER = ROOT / "runs" / "recurrent-bench"
 VOCABULARY, WIDTH, BATCH, STEPS, ROUNDS, STRETCH = 8_000, 256, 64, 12, 5, 10
 STREAMS, BPTT, LAYERS = 32, 35, 2  # of the language model
 RATE, CLIP = 1e-3, 1.0
@@ -37,16 +37,16 @@ def prepare() -> None:
     texts = [(DATA / "multi30k" / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("en", "de")]
     words = train_pair_tokenizer("bpe", *texts, VOCABULARY)
     ids = [(words.encode_source(one), words.encode_target(other)) for one, other in zip(*texts, strict=True)]
-    shutil.rmtree(PLACE, ignore_errors=True)
-    PLACE.mkdir(parents=True)
-    (PLACE / "pairs.json").write_text(json.dumps(ids))
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    (FOLDER / "pairs.json").write_text(json.dumps(ids))
 
 
 @cache
 def pairs() -> list[Pair]:
-    found: list[Pair] = json.loads((PLACE / "pairs.json").read_text())
-    random.Random(0).shuffle(found)
-    return found
+    rows: list[Pair] = json.loads((FOLDER / "pairs.json").read_text())
+    random.Random(0).shuffle(rows)
+    return rows
 
 
 def batches(task: str) -> list[Any]:
@@ -57,7 +57,7 @@ def batches(task: str) -> list[Any]:
         return [rows[:, step * BPTT : (step + 1) * BPTT + 1] for step in range(STEPS)]
     stretch = sorted(pairs()[: STRETCH * BATCH], key=lambda pair: len(pair[0]) + len(pair[1]))
     cut = [stretch[start : start + BATCH] for start in range(0, len(stretch), BATCH)]
-    return [cut[number % STRETCH] for number in range(STEPS)]
+    return [cut[index % STRETCH] for index in range(STEPS)]
 
 
 def tokens(task: str) -> int:
@@ -74,12 +74,12 @@ def our_model(task: str, score: str) -> Any:
     from kinfolk.models.family import init_model, preset
 
     if task == TASKS[2]:
-        family, found = preset("recurrent-lm-small")
-        config = dataclasses.replace(found.config, vocabulary_size=VOCABULARY, width=WIDTH, layers=LAYERS, tied=True)
+        family, chosen = preset("recurrent-lm-small")
+        config = dataclasses.replace(chosen.config, vocabulary_size=VOCABULARY, width=WIDTH, layers=LAYERS, tied=True)
     else:
-        family, found = preset("attention-tiny", conditional=True)
+        family, chosen = preset("attention-tiny", conditional=True)
         kind = task.partition(" ")[0]
-        config = dataclasses.replace(found.config, vocabulary_size=VOCABULARY, width=WIDTH, kind=kind, score=score)
+        config = dataclasses.replace(chosen.config, vocabulary_size=VOCABULARY, width=WIDTH, kind=kind, score=score)
     return init_model(family, config, 0)
 
 
@@ -107,9 +107,9 @@ def run_kinfolk(score: str = "bilinear") -> Run:
                 samples: list[Any] = [StreamSample(row[:-1], [], row[1:], 0, number == 0) for row in rows]
             else:
                 samples = [pair_sample(*pair, index) for index, pair in enumerate(batch)]
-            found = step.step([samples], 1.0)
-            assert found is not None
-            losses.append(found.total)
+            loss = step.step([samples], 1.0)
+            assert loss is not None
+            losses.append(loss.total)
         return np.array(losses)
 
     return run
@@ -233,9 +233,10 @@ def main() -> None:
         raise SystemExit(f"the losses differ by {apart:.2g}: the contestants do not compute the same")
     best = {key: min(rounds) for key, rounds in seconds.items()}
     speeds = [[name, *(f"{tokens(task) / best[task, name]:,.0f}" for task in TASKS)] for name in (OURS, PLAIN)]
-    goals = [[task, *judged(best[task, PLAIN] / best[task, OURS], FLOOR, AIM)] for task in TASKS]
+    goals = [[task, *goal_cells(best[task, PLAIN] / best[task, OURS], FLOOR, AIM)] for task in TASKS]
     costs = [
-        [task, *judged(best[task, ADDITIVE] / best[task, OURS], ADDITIVE_AT_MOST, at_most=True)] for task in TASKS[:2]
+        [task, *goal_cells(best[task, ADDITIVE] / best[task, OURS], ADDITIVE_AT_MOST, at_most=True)]
+        for task in TASKS[:2]
     ]
     body = (
         f"Translators: one layer of width {WIDTH} (both directions in the encoder), bilinear attention, {VOCABULARY:,} "
@@ -245,7 +246,7 @@ def main() -> None:
         f"within {apart:.1g}. All contestants have our allocator setting.\n\n"
         + table(["", *TASKS], speeds)
         + "\n\n"
-        + table(["kinfolk beside plain torch", "times as fast", *JUDGED], goals)
+        + table(["kinfolk beside plain torch", "times as fast", *GOAL_HEADER], goals)
         + "\n\n"
         + table(["additive score beside bilinear", "times the time", "at most", "reached", "", ""], costs)
     )

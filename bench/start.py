@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from bench.embed import folder
-from bench.harness import JUDGED, ROOT, judged, table, write_result
+from bench.harness import GOAL_HEADER, ROOT, goal_cells, table, write_result
 
 ROUNDS = 7
 THIRD = 0.333  # the most of the peer's time that our first vector may take
@@ -21,14 +21,14 @@ PEER = (
 
 
 def commands() -> dict[str, list[str]]:
-    python, place = sys.executable, str(folder())
+    python, model = sys.executable, str(folder())
     return {
         "python, nothing else": [python, "-c", "pass"],
         "import kinfolk": [python, "-c", "import kinfolk"],
         "kinfolk --help": [str(Path(python).parent / "kinfolk"), "--help"],
         "import torch": [python, "-c", "import torch"],
-        "first vector, kinfolk": [python, "-c", KINFOLK.format(folder=place)],
-        "first vector, sentence-transformers": [python, "-c", PEER.format(folder=place)],
+        "first vector, kinfolk": [python, "-c", KINFOLK.format(folder=model)],
+        "first vector, sentence-transformers": [python, "-c", PEER.format(folder=model)],
     }
 
 
@@ -47,5 +47,5 @@ def main() -> None:
 def goal_table(best: dict[str, float]) -> str:
     """Is our share of the peer's time small enough?"""
     share = best["first vector, kinfolk"] / best["first vector, sentence-transformers"]
-    row = ["first vector, share of sentence-transformers' time", *judged(share, THIRD, at_most=True)[:3]]
-    return table(["", "measured", "at most", JUDGED[1]], [row])
+    row = ["first vector, share of sentence-transformers' time", *goal_cells(share, THIRD, at_most=True)[:3]]
+    return table(["", "measured", "at most", GOAL_HEADER[1]], [row])

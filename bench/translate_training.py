@@ -18,8 +18,8 @@ import numpy as np
 
 from bench.harness import DATA, ROOT, Run
 
-PLACE = ROOT / "runs" / "translate-bench"
-START, PAIRS = PLACE / "start", PLACE / "pairs.json"  # the weights to begin with, and the ids of all pairs
+FOLDER = ROOT / "runs" / "translate-bench"
+START, PAIRS = FOLDER / "start", FOLDER / "pairs.json"  # the weights to begin with, and the ids of all pairs
 VOCABULARY, BATCH, STEPS, STRETCH, CHECKED = 8_000, 128, 16, 50, 4
 RATE, BETAS, CLIP = 5e-4, (0.9, 0.98), 1.0
 SHAPE = {
@@ -59,14 +59,14 @@ def prepare() -> None:
 @cache
 def batches(task: str) -> list[list[Pair]]:
     """The batches of a task, the same in every process."""
-    found: list[Pair] = json.loads(PAIRS.read_text())
-    random.Random(0).shuffle(found)
+    rows: list[Pair] = json.loads(PAIRS.read_text())
+    random.Random(0).shuffle(rows)
     if task == "sorted":
-        stretch = sorted(found[: STRETCH * BATCH], key=lambda pair: len(pair[0]) + len(pair[1]))
+        stretch = sorted(rows[: STRETCH * BATCH], key=lambda pair: len(pair[0]) + len(pair[1]))
         cut = [stretch[start : start + BATCH] for start in range(0, len(stretch), BATCH)]
-        return [cut[number * STRETCH // STEPS] for number in range(STEPS)]
+        return [cut[index * STRETCH // STEPS] for index in range(STEPS)]
     steps = CHECKED if task == "check" else STEPS
-    return [found[start * BATCH : (start + 1) * BATCH] for start in range(steps)]
+    return [rows[start * BATCH : (start + 1) * BATCH] for start in range(steps)]
 
 
 def tokens(task: str) -> int:
@@ -75,10 +75,10 @@ def tokens(task: str) -> int:
 
 
 def padding(task: str) -> float:
-    """The share of places that pad when a batch is a rectangle on each side."""
+    """The share of paths that pad when a batch is a rectangle on each side."""
     sides = [[pair[side] for pair in batch] for batch in batches(task) for side in (0, 1)]
-    places = sum(len(rows) * max(map(len, rows)) for rows in sides)
-    return 1 - tokens(task) / places
+    slots = sum(len(rows) * max(map(len, rows)) for rows in sides)
+    return 1 - tokens(task) / slots
 
 
 def contestant(begin: Callable[[float], Learn], tuned: bool) -> Run:
@@ -118,7 +118,7 @@ def run_kinfolk(tuned: bool = True) -> Run:
         learner.unfreeze(0)
 
         def learn(batch: list[Pair]) -> float:
-            items = [pair_sample(*pair, number) for number, pair in enumerate(batch)]
+            items = [pair_sample(*pair, index) for index, pair in enumerate(batch)]
             losses = learner.step([items], factor=1.0)
             return float("nan") if losses is None else losses.total
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import few_labels
 import structured_pairs
-from common import REPOSITORY, Course, Places, found_here, table, write_result
+from common import REPOSITORY, Course, RecipePaths, environment, table, write_result
 
 import kinfolk
 from kinfolk.api.experiment import Callbacks
@@ -54,11 +54,11 @@ def half_taken() -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def run(name: str, minutes: float | None, places: Places) -> None:
+def run(name: str, minutes: float | None, paths: RecipePaths) -> None:
     """One row, if it is not noted already."""
-    if name in places.notes:
+    if name in paths.notes:
         return
-    (kind, usual), folder = name.split("-"), places.runs / name
+    (kind, usual), folder = name.split("-"), paths.runs / name
     minutes = minutes or float(usual)
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was stopped: seconds in parts say nothing
     rows = few_labels.sample("sst2", ROWS, 0) if kind == "finetune" else structured_pairs.pairs("dates")
@@ -72,14 +72,14 @@ def run(name: str, minutes: float | None, places: Places) -> None:
         taken = time.monotonic() - start
     course = Course.of(folder)
     found = {"asked": 60 * minutes, "taken": round(taken, 1), "steps": course.steps, "plans": course.plans}
-    with places.noting() as notes:
-        notes[name] = found_here() | found
+    with paths.noting() as notes:
+        notes[name] = environment() | found
     print(name, found, file=sys.stderr)
 
 
-def write(places: Places) -> None:
+def write(paths: RecipePaths) -> None:
     """The page, from the figures that are noted."""
-    notes, lines = places.notes, []
+    notes, lines = paths.notes, []
     for kind, title in KINDS.items():
         for note in (notes[name] for minutes in MINUTES if (name := f"{kind}-{minutes}") in notes):
             overrun = f"{note['taken'] / note['asked'] - 1:+.1%}"
@@ -93,7 +93,7 @@ def write(places: Places) -> None:
         table(["run", "seconds asked", "taken", "overrun", "steps", "plans"], lines),
     ]
     title = "Minutes on a busy machine"
-    write_result("busy-machine", "busy_machine.py", "demo", title, parts, [], folder=places.results)
+    write_result("busy-machine", "busy_machine.py", "demo", title, parts, [], folder=paths.results)
 
 
 def main() -> None:
@@ -104,11 +104,11 @@ def main() -> None:
     given = parser.parse_args()
     tune()
     aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
-    places = Places.of("busy-machine", aside)
+    paths = RecipePaths.of("busy-machine", aside)
     try:
         for name in given.names or names:
-            run(name, given.minutes, places)
-        write(places)
+            run(name, given.minutes, paths)
+        write(paths)
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 

@@ -25,7 +25,7 @@ BATCH = "batch_size", "batch_tokens"
 
 
 @dataclass(frozen=True)
-class Places:
+class RecipePaths:
     """Where a recipe's runs lie and where its figures and page go: runs are not kept for ever, their figures are."""
 
     name: str
@@ -33,7 +33,7 @@ class Places:
     results: Path = RESULTS
 
     @classmethod
-    def of(cls, name: str, aside: Path | None = None) -> Places:
+    def of(cls, name: str, aside: Path | None = None) -> RecipePaths:
         """Below runs/NAME and docs/results; `aside`, for a try, all of it is elsewhere."""
         return cls(name, (aside or REPOSITORY) / "runs" / name, aside or RESULTS)
 
@@ -54,7 +54,7 @@ class Places:
             write_json(self.results / f"{self.name}.json", notes)
 
 
-def found_here() -> dict[str, Any]:
+def environment() -> dict[str, Any]:
     """What belongs to every figure: threads, machine and date."""
     return {"threads": torch.get_num_threads(), "machine": processor(), "date": datetime.date.today().isoformat()}
 
@@ -115,7 +115,7 @@ def write_result(
     """Write docs/results/NAME.md (for another model than the demo NAME-MODEL.md) and print it.
 
     `parts` are the paragraphs and tables; command, machine, versions and date are added here. Of a model folder only
-    its last name is told. `folder` is another place than docs/results, for a try.
+    its last name is shown. `folder` replaces docs/results, for a try.
     """
     other = "" if model == "demo" else Path(model).resolve().name
     command = f"python recipes/{script}" + (f" --model {other}" if other else "")

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from common import REPOSITORY, Course, Places, data_file, found_here, table, write_result
+from common import REPOSITORY, Course, RecipePaths, data_file, environment, table, write_result
 from controls import tfidf
 
 import kinfolk
@@ -91,12 +91,12 @@ def trained(way: str, learned: list[Any], seed: int, minutes: float, folder: Pat
     return {"steps": course.steps, "batch_size": course.batch_size, "examples": course.steps * course.batch_size}
 
 
-def run(name: str, minutes: float | None, places: Places) -> None:
+def run(name: str, minutes: float | None, paths: RecipePaths) -> None:
     """One row, if it is not noted already."""
-    if name in places.notes:
+    if name in paths.notes:
         return
     task, count, seed, way = name.split("-")
-    learned, test, folder = sample(task, int(count), int(seed)), rows(task, train=False)[:TEST_ROWS], places.runs / name
+    learned, test, folder = sample(task, int(count), int(seed)), rows(task, train=False)[:TEST_ROWS], paths.runs / name
     start, resumed, found = time.monotonic(), folder.exists(), dict[str, Any]()
     if way == "tfidf":
         reached, seconds = tfidf(learned, test)["accuracy"], time.monotonic() - start
@@ -105,8 +105,8 @@ def run(name: str, minutes: float | None, places: Places) -> None:
         seconds = time.monotonic() - start
         reached = accuracy(kinfolk.load_encoder(folder / "model", "cpu"), test)
     found |= {"accuracy": reached, "seconds": None if resumed else round(seconds, 1), "tested": len(test)}
-    with places.noting() as notes:
-        notes[name] = found_here() | found
+    with paths.noting() as notes:
+        notes[name] = environment() | found
     print(name, found, file=sys.stderr)
 
 
@@ -128,9 +128,9 @@ def lines(notes: dict[str, Any], task: str) -> list[list[str]]:
     return found
 
 
-def write(minutes: float, places: Places) -> None:
+def write(minutes: float, paths: RecipePaths) -> None:
     """The page, from the figures that are noted."""
-    notes = places.notes
+    notes = paths.notes
     before = ", ".join(f"{name}={value:g}" for name, value in BEFORE.items())
     parts = [
         f"Accuracy of all-MiniLM-L6-v2 on at most {TEST_ROWS:,} rows of a file that no run reads, after {minutes:g} "
@@ -146,7 +146,7 @@ def write(minutes: float, places: Places) -> None:
         if found := lines(notes, task):
             parts += [f"## {asked.title}", table(header, found)]
     title = "A minute of fine-tuning with few labels"
-    write_result("few-labels", "few_labels.py", "demo", title, parts, ["scikit-learn"], folder=places.results)
+    write_result("few-labels", "few_labels.py", "demo", title, parts, ["scikit-learn"], folder=paths.results)
 
 
 def main() -> None:
@@ -157,11 +157,11 @@ def main() -> None:
     given = parser.parse_args()
     tune()
     aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
-    places = Places.of("few-labels", aside)
+    paths = RecipePaths.of("few-labels", aside)
     try:
         for name in given.names or names:
-            run(name, given.minutes, places)
-        write(given.minutes or MINUTES, places)
+            run(name, given.minutes, paths)
+        write(given.minutes or MINUTES, paths)
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from common import REPOSITORY, Places, data_file, found_here, table, write_result
+from common import REPOSITORY, RecipePaths, data_file, environment, table, write_result
 from controls import (
     commonest_tag,
     cosine,
@@ -43,9 +43,9 @@ from kinfolk.tasks.reading import Columns, read_for
 from kinfolk.training.runs import best_entry
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
-PLACES = Places("fine-tuning", REPOSITORY / "runs" / "finetune")
-RUNS = PLACES.runs
-Control = Callable[[list[Any], list[Any]], Mapping[str, float]]  # (learned, held) -> metrics under the same names
+PATHS = RecipePaths("fine-tuning", REPOSITORY / "runs" / "finetune")
+RUNS = PATHS.runs
+Control = Callable[[list[Any], list[Any]], Mapping[str, float]]  # (train, dev) -> metrics under the same names
 
 
 @dataclass(frozen=True)
@@ -254,9 +254,9 @@ def train(name: str, model: str, precision: str) -> None:
     with training_progress() as step:
         finetune(
             model,
-            data_place(asked.train),
+            data_path(asked.train),
             folder,
-            dev=None if asked.dev is None else data_place(asked.dev),
+            dev=None if asked.dev is None else data_path(asked.dev),
             task=asked.task,
             crf=asked.crf,
             dropout=asked.dropout,
@@ -272,20 +272,20 @@ def train(name: str, model: str, precision: str) -> None:
 def note(name: str, command: str, minutes: float | None) -> None:
     """Keep the figures of a finished run, and what it is compared with; no minutes where it was done in parts."""
     metrics = results(name)
-    found = {
+    figures = {
         "command": command,
         "mean": {metric: mean(run[metric] for run in metrics) for metric in metrics[0]},
         "deviation": {metric: stdev(run[metric] for run in metrics) for metric in metrics[0]} if metrics[1:] else {},
         "seeds": len(metrics),
         "controls": controls(name),
         "minutes": None if minutes is None else round(minutes, 1),
-        **found_here(),
+        **environment(),
     }
-    with PLACES.noting() as notes:
-        notes[name] = found
+    with PATHS.noting() as notes:
+        notes[name] = figures
 
 
-def data_place(relative: str) -> Path:
+def data_path(relative: str) -> Path:
     """A file of the data folder, or a folder of slots in it."""
     return data_file(f"{relative}/seq.in").parent if not Path(relative).suffix else data_file(relative)
 
@@ -294,39 +294,39 @@ def results(name: str) -> list[dict[str, float]]:
     """The metrics of each seed's best evaluation, as its log tells them."""
     seeds, folder = TRAININGS[name].seeds, RUNS / name
     folders = [folder / f"seed-{seed}" for seed in range(seeds)] if seeds > 1 else [folder]
-    logs = [[parse_json(line, str(place)) for line in read_text(place / "log.jsonl").splitlines()] for place in folders]
+    logs = [[parse_json(line, str(run)) for line in read_text(run / "log.jsonl").splitlines()] for run in folders]
     return [best_entry(log)["metrics"] for log in logs]  # type: ignore[index]
 
 
 def controls(name: str) -> dict[str, float]:
     """What comes of the same data without a language model."""
     asked = TRAININGS[name]
-    learned = read_for(asked.task, data_place(asked.train), asked.columns).examples
+    train_set = read_for(asked.task, data_path(asked.train), asked.columns).examples
     if asked.dev is None:
-        learned, held = stratified_split(learned, seed=0)
+        train_set, dev_set = stratified_split(train_set, seed=0)
     else:
-        held = read_for(asked.task, data_place(asked.dev), asked.columns).examples
-    return {title: asked.scale * control(learned, held)[asked.figure] for title, control in asked.controls.items()}
+        dev_set = read_for(asked.task, data_path(asked.dev), asked.columns).examples
+    return {title: asked.scale * control(train_set, dev_set)[asked.figure] for title, control in asked.controls.items()}
 
 
 def write() -> None:
     """docs/results/fine-tuning.md, from the figures that are noted."""
     rows, commands, details = [], [], []
-    for name, found in PLACES.notes.items():
+    for name, figures in PATHS.notes.items():
         asked = TRAININGS[name]
         digits = 1 if asked.scale == 100 else 3
-        beside = "; ".join(f"{title} {value:.{digits}f}" for title, value in found["controls"].items())
-        value = asked.scale * found["mean"][asked.figure]
+        beside = "; ".join(f"{title} {value:.{digits}f}" for title, value in figures["controls"].items())
+        value = asked.scale * figures["mean"][asked.figure]
         missed = asked.goal is not None and value < asked.goal <= round(value, digits)  # rounding must not reach it
         reached = f"{value:.{digits + missed}f}"
-        if found["deviation"]:
-            reached += f" ± {asked.scale * found['deviation'][asked.figure]:.{digits}f}"
-        took = f"{found['minutes']:g} on {found['threads']}, {found['machine']}" if found["minutes"] else ""
+        if figures["deviation"]:
+            reached += f" ± {asked.scale * figures['deviation'][asked.figure]:.{digits}f}"
+        took = f"{figures['minutes']:g} on {figures['threads']}, {figures['machine']}" if figures["minutes"] else ""
         goal = "" if asked.goal is None else f"{asked.goal:g}"
         goal += "" if asked.within is None else f" within {asked.within:g} minutes of two cores"
-        rows.append([asked.title, asked.figure, reached, goal, beside, str(found["seeds"]), took])
-        commands.append(found["command"])
-        details.append([asked.title, ", ".join(f"{metric} {value:.4f}" for metric, value in found["mean"].items())])
+        rows.append([asked.title, asked.figure, reached, goal, beside, str(figures["seeds"]), took])
+        commands.append(figures["command"])
+        details.append([asked.title, ", ".join(f"{metric} {value:.4f}" for metric, value in figures["mean"].items())])
     parts = [
         "all-MiniLM-L6-v2 (22 million weights, lower case) fine-tuned on a CPU, judged on each task's dev set by the "
         "best evaluation of the run; mean ± standard deviation where several seeds (0, 1, 2) were run. The settings "
@@ -347,11 +347,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[[], *TRAININGS], help="what to train; without names everything")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="of products while learning")
     parser.add_argument("--only-write", action="store_true", help="train nothing, write what is noted")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     tune()
     try:
-        for name in [] if given.only_write else given.names or TRAININGS:
-            train(name, "demo", given.precision)
+        for name in [] if arguments.only_write else arguments.names or TRAININGS:
+            train(name, "demo", arguments.precision)
         write()
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None

@@ -43,13 +43,13 @@ class Length:
     @classmethod
     def of(cls, counts: dict[Words, int], discounts: tuple[float, float, float] | None = None) -> Length:
         """From counts alone, unless discounts are given."""
-        found = discounts or estimated(Counter(counts.values()))
+        estimates = discounts or estimated(Counter(counts.values()))
         totals: dict[Words, int] = defaultdict(int)
         taken: dict[Words, float] = defaultdict(float)
         for gram, count in counts.items():
             totals[gram[:-1]] += count
-            taken[gram[:-1]] += found[min(count, 3) - 1]
-        return cls(counts, found, {context: (total, taken[context] / total) for context, total in totals.items()})
+            taken[gram[:-1]] += estimates[min(count, 3) - 1]
+        return cls(counts, estimates, {context: (total, taken[context] / total) for context, total in totals.items()})
 
     def share(self, gram: Words, total: int) -> float:
         """The first summand of the formula."""
@@ -69,34 +69,34 @@ class KneserNey:
         """From sentences without marks; a `discount` that is given takes the place of all estimates."""
         if order < 1:
             raise ValueError(f"order={order} must be at least 1")
-        given = None if discount is None else (discount, discount, discount)
+        discounts = None if discount is None else (discount, discount, discount)
         counts = _counted(sentences, order)
         words = frozenset(gram[0] for gram in counts[0])
-        judged = [*map(_continuations, counts, counts[1:]), counts[-1]]
-        return cls(words, [Length.of(each, given) for each in judged])
+        adjusted = [*map(_continuations, counts, counts[1:]), counts[-1]]
+        return cls(words, [Length.of(each, discounts) for each in adjusted])
 
     def probability(self, word: str, before: Sequence[str] = ()) -> float:
         """Of a word after others; `before` begins with the mark of the start where a sentence does."""
         longest = len(self.lengths) - 1
         context: Words = tuple(before[-longest:]) if longest else ()
-        found = 1 / len(self.words)
+        share = 1 / len(self.words)
         for begin in range(len(context), -1, -1):  # from the word alone to the whole context
             past = context[begin:]
             length = self.lengths[len(past)]
             if past not in length.contexts:  # nor will anything longer be there
                 break
             total, back = length.contexts[past]
-            found = length.share((*past, word), total) + back * found
-        return found
+            share = length.share((*past, word), total) + back * share
+        return share
 
     def perplexity(self, sentences: Iterable[Sequence[str]]) -> float:
         """Of all words of the sentences and of their ends."""
         total, count = 0.0, 0
         for sentence in sentences:
             marked = self._marked(sentence)
-            for place in range(1, len(marked)):
-                before = marked[max(0, place - len(self.lengths)) : place]
-                total -= math.log(self.probability(marked[place], before))
+            for index in range(1, len(marked)):
+                before = marked[max(0, index - len(self.lengths)) : index]
+                total -= math.log(self.probability(marked[index], before))
             count += len(marked) - 1
         return math.exp(total / count)
 
@@ -125,19 +125,19 @@ def estimated(many: Counter[int]) -> tuple[float, float, float]:
 
 def _counted(sentences: Iterable[Sequence[str]], order: int) -> list[dict[Words, int]]:
     """How often each n-gram occurs, by its length; the start is never a word of its own."""
-    found: list[Counter[Words]] = [Counter() for _ in range(order)]
+    grams: list[Counter[Words]] = [Counter() for _ in range(order)]
     for sentence in sentences:
         marked = (START, *sentence, END)
-        for length, counts in enumerate(found, 1):
+        for length, counts in enumerate(grams, 1):
             counts.update(zip(*(marked[shift:] for shift in range(length)), strict=False))
-    del found[0][(START,)]
-    return [dict(counts) for counts in found]
+    del grams[0][(START,)]
+    return [dict(counts) for counts in grams]
 
 
 def _continuations(counts: dict[Words, int], longer: dict[Words, int]) -> dict[Words, int]:
     """Of each n-gram how many different words stand before it; at the start of a sentence how often it occurs."""
-    found: Counter[Words] = Counter(gram[1:] for gram in longer)
-    return {gram: count if gram[0] == START else found[gram] for gram, count in counts.items()}
+    before: Counter[Words] = Counter(gram[1:] for gram in longer)
+    return {gram: count if gram[0] == START else before[gram] for gram, count in counts.items()}
 
 
 def sentences_of(path: Path) -> Iterator[list[str]]:

@@ -15,7 +15,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from common import REPOSITORY, Places, data_file, found_here, table, write_result
+from common import REPOSITORY, RecipePaths, data_file, environment, table, write_result
 from controls import tfidf
 from kneser_ney import KneserNey, sentences_of
 from translation_clock import Clock
@@ -43,10 +43,10 @@ CLASSIFIER: dict[str, Any] = {"epochs": 15, "batch_size": 16, "learning_rate": 2
 SENTENCES = Columns(header=["text", "label"])
 
 
-def note(places: Places, name: str, found: dict[str, Any]) -> None:
+def note(paths: RecipePaths, name: str, figures: dict[str, Any]) -> None:
     """Keep figures, with where and when they were found."""
-    with places.noting() as notes:
-        notes[name] = found_here() | found
+    with paths.noting() as notes:
+        notes[name] = environment() | figures
 
 
 def command(length: dict[str, float], precision: str) -> str:
@@ -54,17 +54,17 @@ def command(length: dict[str, float], precision: str) -> str:
     settings = ",".join(f"{name}={str(value).lower()}" for name, value in MODEL.items())
     options = " ".join(f"--{name} {value:g}" for name, value in TRAINING.items())
     files = "--corpus $KINFOLK_DATA/ptb/ptb.train.txt --dev $KINFOLK_DATA/ptb/ptb.valid.txt"
-    length_told = " ".join(f"--{name} {value:g}" for name, value in length.items())
-    precision_told = "" if precision == "fp32" else f" --precision {precision}"
+    length_options = " ".join(f"--{name} {value:g}" for name, value in length.items())
+    precision_option = "" if precision == "fp32" else f" --precision {precision}"
     return (
         f"kinfolk pretrain lstm {files} --vocabulary-kind words --vocabulary-size {WORDS} --set {settings} {options} "
-        f"{length_told}{precision_told} --output {FOLDER}/lstm"
+        f"{length_options}{precision_option} --output {FOLDER}/lstm"
     )
 
 
-def train(places: Places, length: dict[str, float], precision: str) -> None:
+def train(paths: RecipePaths, length: dict[str, float], precision: str) -> None:
     """The language model, if it is not there already; its figures, if they are not noted."""
-    folder = places.runs / "lstm"
+    folder = paths.runs / "lstm"
     finished = (folder / "model").exists()
     if not finished:
         print(command(length, precision), file=sys.stderr)
@@ -88,8 +88,8 @@ def train(places: Places, length: dict[str, float], precision: str) -> None:
                 **TRAINING,
                 **length,
             )
-    if not finished or "lstm" not in places.notes:
-        note(places, "lstm", measured(folder))
+    if not finished or "lstm" not in paths.notes:
+        note(paths, "lstm", measured(folder))
 
 
 def measured(folder: Path) -> dict[str, Any]:
@@ -118,27 +118,27 @@ def lines(relative: str) -> list[str]:
     return data_file(relative).read_text(encoding="utf-8").splitlines()
 
 
-def count(places: Places) -> None:
+def count(paths: RecipePaths) -> None:
     """The controls: unigrams and Kneser-Ney's five-grams."""
-    if "controls" in places.notes:
+    if "controls" in paths.notes:
         return
-    learned, dev, test = (list(sentences_of(data_file(f"ptb/ptb.{part}.txt"))) for part in ("train", "valid", "test"))
+    train_set, dev, test = (list(sentences_of(data_file(f"ptb/ptb.{part}.txt"))) for part in ("train", "valid", "test"))
     grams = {}
     for title, order in {"unigrams": 1, "5-grams, modified Kneser-Ney": 5}.items():
-        counted = KneserNey.learn(learned, order)
+        counted = KneserNey.learn(train_set, order)
         grams[title] = [counted.perplexity(dev), counted.perplexity(test)]
-    note(places, "controls", grams)
+    note(paths, "controls", grams)
 
 
-def transfer(places: Places) -> None:
+def transfer(paths: RecipePaths) -> None:
     """A classifier of sentences from few labels: from the language model, and from random weights of the same shape."""
-    if "transfer" in places.notes:
+    if "transfer" in paths.notes:
         return
-    learned = read_for("classify", data_file("sst2/train.tsv"), SENTENCES).examples[:LABELS]
-    held = read_for("classify", data_file("sst2/dev.tsv"), SENTENCES).examples
-    encoder = load_encoder(places.runs / "lstm", "cpu")
+    train_set = read_for("classify", data_file("sst2/train.tsv"), SENTENCES).examples[:LABELS]
+    dev_set = read_for("classify", data_file("sst2/dev.tsv"), SENTENCES).examples
+    encoder = load_encoder(paths.runs / "lstm", "cpu")
     assert isinstance(encoder.model.config, RecurrentLmConfig)
-    found = {}
+    results = {}
     for title in ("from the language model", "from random weights"):
         scores = []
         for seed in range(SEEDS):
@@ -147,17 +147,17 @@ def transfer(places: Places) -> None:
                 if "random" not in title
                 else Encoder(init_model(encoder.model.family, encoder.model.config, seed, heads={}), encoder.tokenizer)
             )
-            place = places.runs / "transfer" / f"{title.replace(' ', '-')}-{seed}"
-            if not (place / "model").exists():
-                kinfolk.finetune(start, learned, place, held, device="cpu", seed=seed, report=False, **CLASSIFIER)
-            best = best_entry(_log(place))
+            folder = paths.runs / "transfer" / f"{title.replace(' ', '-')}-{seed}"
+            if not (folder / "model").exists():
+                kinfolk.finetune(start, train_set, folder, dev_set, device="cpu", seed=seed, report=False, **CLASSIFIER)
+            best = best_entry(_log(folder))
             assert best is not None
             scores.append(best["metrics"]["accuracy"])
-        found[title] = [mean(scores), stdev(scores)]
-    commonest = Counter(str(example.label) for example in held).most_common(1)[0][1] / len(held)
-    unknown = share_unknown(encoder, [example.text for example in held])
-    controls = {"TF-IDF": tfidf(learned, held)["accuracy"], "commonest class": commonest}
-    note(places, "transfer", {"accuracy": found, "unknown": unknown, **controls})
+        results[title] = [mean(scores), stdev(scores)]
+    commonest = Counter(str(example.label) for example in dev_set).most_common(1)[0][1] / len(dev_set)
+    unknown = share_unknown(encoder, [example.text for example in dev_set])
+    controls = {"TF-IDF": tfidf(train_set, dev_set)["accuracy"], "commonest class": commonest}
+    note(paths, "transfer", {"accuracy": results, "unknown": unknown, **controls})
 
 
 def share_unknown(encoder: Encoder, texts: list[str]) -> float:
@@ -166,13 +166,13 @@ def share_unknown(encoder: Encoder, texts: list[str]) -> float:
     return ids.count(encoder.tokenizer.unk_id) / len(ids)
 
 
-def write(places: Places) -> None:
+def write(paths: RecipePaths) -> None:
     """The page, from the figures that are noted."""
-    found = places.notes
-    missing = [name for name in ("lstm", "controls", "transfer") if name not in found]
+    notes = paths.notes
+    missing = [name for name in ("lstm", "controls", "transfer") if name not in notes]
     if missing:
         raise SystemExit(f"not noted yet: {', '.join(missing)}; run it without --only-write")
-    lstm, controls, carried = found["lstm"], found["controls"], found["transfer"]
+    lstm, controls, carried = notes["lstm"], notes["controls"], notes["transfer"]
     grams = {title: value for title, value in controls.items() if isinstance(value, list)}
     rows = [[title, *(f"{value:.1f}" for value in both)] for title, both in grams.items()]
     shape = f"LSTM, {MODEL['layers']} layers of {MODEL['width']}, tied, {lstm['parameters']:,} weights"
@@ -210,7 +210,7 @@ def write(places: Places) -> None:
         f"```sh\n{lstm['command']}\n```",
     ]
     title = "A language model and what it is worth"
-    write_result("language-model", "language_model.py", "demo", title, parts, [], folder=places.results)
+    write_result("language-model", "language_model.py", "demo", title, parts, [], folder=paths.results)
 
 
 def main() -> None:
@@ -222,25 +222,25 @@ def main() -> None:
     parser.add_argument(
         "--precision", choices=list(PRECISIONS), default="fp32", help="of products while the language model learns"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     tune()
-    if given.threads:
-        torch.set_num_threads(given.threads)
-    aside = None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}"
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
+    aside = None if arguments.steps is None else REPOSITORY / "runs" / f"try-{arguments.steps}"
     try:
-        run(given, Places.of(NAME, aside))
+        run(arguments, RecipePaths.of(NAME, aside))
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def run(given: argparse.Namespace, places: Places) -> None:
+def run(arguments: argparse.Namespace, paths: RecipePaths) -> None:
     """What the command line asks for."""
-    if not given.only_write:
-        length = {"minutes": given.minutes} if given.steps is None else {"steps": given.steps}
-        train(places, length, given.precision)
-        count(places)
-        transfer(places)
-    write(places)
+    if not arguments.only_write:
+        length = {"minutes": arguments.minutes} if arguments.steps is None else {"steps": arguments.steps}
+        train(paths, length, arguments.precision)
+        count(paths)
+        transfer(paths)
+    write(paths)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ def recipe(name: str) -> None:
     texts, labels = read_sentences(data_file("sst2/train.tsv"), ROWS)
     model = kinfolk.load(name)
     regression = LogisticRegression(max_iter=5_000)
-    found = {
+    accuracies = {
         (layers, pool): accuracy(regression, vectors, labels)
         for pool in POOLS
         for layers, vectors in all_vectors(model, texts, pool)
@@ -69,16 +69,16 @@ def recipe(name: str) -> None:
             make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), regression), texts, labels
         ),
     }
-    write(name, found, controls)
+    write(name, accuracies, controls)
 
 
-def write(name: str, found: dict[tuple[str, str], np.ndarray], controls: dict[str, np.ndarray]) -> None:
+def write(name: str, accuracies: dict[tuple[str, str], np.ndarray], controls: dict[str, np.ndarray]) -> None:
     """docs/results/layer-choices.md."""
-    rows = [[layers, *(_cell(found[layers, pool]) for pool in POOLS)] for layers in LAYERS]
-    order = sorted(found, key=lambda key: found[key].mean())
+    rows = [[layers, *(_cell(accuracies[layers, pool]) for pool in POOLS)] for layers in LAYERS]
+    order = sorted(accuracies, key=lambda key: accuracies[key].mean())
     worst, best = order[0], order[-1]
     *_, words = controls.values()
-    lower = sum(scores.mean() < words.mean() for scores in found.values())
+    lower = sum(scores.mean() < words.mean() for scores in accuracies.values())
     parts = [
         f"Accuracy in per cent of a logistic regression on the vectors of the first {ROWS:,} sentences of SST-2 "
         f"(train), mean ± standard deviation over {FOLDS} stratified folds (seed {SEED}). C = 1; vectors as they come, "
@@ -86,9 +86,10 @@ def write(name: str, found: dict[tuple[str, str], np.ndarray], controls: dict[st
         'first token is the same in every text: "first" with "first" is the share of the larger class.',
         table(["layers", *POOLS], rows),
         table(["beside it", "accuracy"], [[control, _cell(scores)] for control, scores in controls.items()]),
-        f"What it shows: the best choice is {_named(best)} ({found[best].mean():.1f}), the worst {_named(worst)} "
-        f"({found[worst].mean():.1f}); {lower} of the {len(found)} choices stay below TF-IDF ({words.mean():.1f}), and "
-        f"differences smaller than the deviations between folds should not be read as an order.",
+        f"What it shows: the best choice is {_named(best)} ({accuracies[best].mean():.1f}), the worst {_named(worst)} "
+        f"({accuracies[worst].mean():.1f}); {lower} of the {len(accuracies)} choices stay below TF-IDF "
+        f"({words.mean():.1f}), and differences smaller than the deviations between folds should not be read as an "
+        "order.",
     ]
     title = f"Which layers, which pooling ({'all-MiniLM-L6-v2' if name == 'demo' else Path(name).resolve().name})"
     write_result("layer-choices", "layer_choices.py", name, title, parts, ["scikit-learn"])

@@ -20,7 +20,7 @@ from typing import Any
 import g2p
 import structured_pairs
 import verbs
-from common import REPOSITORY, Course, Places, data_file, found_here, table, write_result
+from common import REPOSITORY, Course, RecipePaths, data_file, environment, table, write_result
 from plain_seq2seq import BATCH, Script
 
 import kinfolk
@@ -43,12 +43,12 @@ PIECES = 8_000
 Pair = tuple[str, str]
 
 
-def all_pairs(task: str, places: Places) -> list[Pair]:
+def all_pairs(task: str, paths: RecipePaths) -> list[Pair]:
     if task in structured_pairs.MAKERS:
         return structured_pairs.pairs(task)
     if task == "past":
         return verbs.regular() + verbs.irregular()
-    kept = places.runs / "sounds.tsv"
+    kept = paths.runs / "sounds.tsv"
     if not kept.exists():
         counts = dict[str, int]()
         for word in re.findall(r"[a-z]+", data_file("wikipedia/plain.txt").read_text(encoding="utf-8").lower()):
@@ -61,9 +61,9 @@ def all_pairs(task: str, places: Places) -> list[Pair]:
     return [(one, other) for one, other in (line.split("\t") for line in read_text(kept).splitlines())]
 
 
-def sides(task: str, places: Places) -> tuple[list[Pair], list[Pair]]:
+def sides(task: str, paths: RecipePaths) -> tuple[list[Pair], list[Pair]]:
     """To train on, and to measure by."""
-    pairs = all_pairs(task, places)
+    pairs = all_pairs(task, paths)
     random.Random(0).shuffle(pairs)
     count = min(HELD_OUT, len(pairs) // 5)
     return pairs[count:], pairs[:count]
@@ -90,7 +90,7 @@ def measure(task: str, texts: Sequence[str], pairs: Sequence[Pair]) -> dict[str,
         groups = {"regular": False, "irregular": True}
         of = {name: [e for e, (s, _) in zip(exact, pairs, strict=True) if (s in odd) == is_odd]
               for name, is_odd in groups.items()}  # fmt: skip
-        return {name: sum(found) / len(found) for name, found in of.items()}
+        return {name: sum(values) / len(values) for name, values in of.items()}
     if task == "sounds":
         wrong = sum(distance(text.split(), target.split()) for text, (_, target) in zip(texts, pairs, strict=True))
         return {"errors": wrong / sum(len(target.split()) for _, target in pairs), "exact": sum(exact) / len(exact)}
@@ -111,19 +111,19 @@ def distance(first: Sequence[str], second: Sequence[str]) -> int:
     return row[-1]
 
 
-def run(name: str, minutes: float | None, places: Places) -> None:
+def run(name: str, minutes: float | None, paths: RecipePaths) -> None:
     """One row, if it is not noted already."""
-    if name in places.notes:
+    if name in paths.notes:
         return
     task, kind, *before = name.split("-")
-    train, test = sides(task, places)
-    minutes, start, resumed = minutes or MINUTES[task], time.monotonic(), (places.runs / name).exists()
+    train, test = sides(task, paths)
+    minutes, start, resumed = minutes or MINUTES[task], time.monotonic(), (paths.runs / name).exists()
     if kind == CONTROL:
         script = Script(train, minutes * 60)
         seconds = time.monotonic() - start
-        translate, told = script.translate, {"steps": script.steps, "pairs": script.steps * BATCH}
+        translate, length = script.translate, {"steps": script.steps, "pairs": script.steps * BATCH}
     else:
-        folder, settings = places.runs / name, settings_before(train) if before else {}
+        folder, settings = paths.runs / name, settings_before(train) if before else {}
         with training_progress() as step:
             said: list[str] = []
             callbacks = Callbacks(lambda summary, _: said.append(str(summary)), step, said.append)
@@ -132,17 +132,17 @@ def run(name: str, minutes: float | None, places: Places) -> None:
                 kinfolk.train_translator(folder, train, **common, **settings, callbacks=callbacks)
         seconds = time.monotonic() - start
         course, translator = Course.of(folder), kinfolk.load_translator(folder, "cpu")
-        told = {"steps": course.steps, "pairs": pairs_seen(course, translator, train), "said": "\n".join(said)}
+        length = {"steps": course.steps, "pairs": pairs_seen(course, translator, train), "said": "\n".join(said)}
         translate = translator.translate
     taken = None if resumed else round(seconds, 1)  # an earlier process did a part
     metrics = measure(task, translate([source for source, _ in test]), test)
-    with places.noting() as notes:
-        notes[name] = found_here() | told | {"minutes": minutes, "seconds": taken, "metrics": metrics}
+    with paths.noting() as notes:
+        notes[name] = environment() | length | {"minutes": minutes, "seconds": taken, "metrics": metrics}
     print(name, metrics, taken, file=sys.stderr)
 
 
 def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
-    found = []
+    lines = []
     for kind in (*KINDS, CONTROL):
         for name in (f"{task}-{kind}", f"{task}-{kind}-before"):
             if name in notes:
@@ -151,8 +151,8 @@ def rows(notes: dict[str, Any], task: str) -> list[list[str]]:
                 label = {"before": f"{kind}, settings as before", CONTROL: "plain torch"}
                 title = label.get(name.rpartition("-")[2], kind)
                 seconds = "" if note["seconds"] is None else f"{note['seconds']:.0f}"
-                found.append([title, *figures, f"{note['steps']:,}", f"{note['pairs']:,}", seconds])
-    return found
+                lines.append([title, *figures, f"{note['steps']:,}", f"{note['pairs']:,}", seconds])
+    return lines
 
 
 TITLES = {
@@ -164,9 +164,9 @@ TITLES = {
 }
 
 
-def write(places: Places) -> None:
+def write(paths: RecipePaths) -> None:
     """The page, from the figures that are noted."""
-    notes = places.notes
+    notes = paths.notes
     parts = [
         "`kinfolk train-translator --pairs FILE --kind KIND --minutes N` and no other option, measured on pairs that "
         f"are in no training file. Settings as before: {PIECES:,} pieces of BPE, or as many as the texts support, that "
@@ -176,13 +176,13 @@ def write(places: Places) -> None:
         "times the pairs of a batch, in the mean."
     ]
     for task, title in TITLES.items():
-        found = rows(notes, task)
-        if found:
+        lines = rows(notes, task)
+        if lines:
             metrics = next(note["metrics"] for name, note in notes.items() if name.startswith(f"{task}-"))
             here = next(note for name, note in notes.items() if name.startswith(f"{task}-"))
             header = ["", *metrics, "steps", "pairs seen", "s"]
-            parts += [f"## {title}, {here['minutes']:g} minutes", table(header, found)]
-    write_result("minutes", "minutes.py", "demo", "Minutes well spent", parts, [], folder=places.results)
+            parts += [f"## {title}, {here['minutes']:g} minutes", table(header, lines)]
+    write_result("minutes", "minutes.py", "demo", "Minutes well spent", parts, [], folder=paths.results)
 
 
 def main() -> None:
@@ -191,14 +191,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", choices=[*names, []], help="which to train; all by default")
     parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     tune()
-    aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
-    places = Places.of("minutes", aside)
+    aside = None if arguments.minutes is None else REPOSITORY / "runs" / f"try-{arguments.minutes:g}"
+    paths = RecipePaths.of("minutes", aside)
     try:
-        for name in given.names or names:
-            run(name, given.minutes, places)
-        write(places)
+        for name in arguments.names or names:
+            run(name, arguments.minutes, paths)
+        write(paths)
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import REPOSITORY, Places, data_file, found_here, table, write_result
+from common import REPOSITORY, RecipePaths, data_file, environment, table, write_result
 from translation_clock import Clock
 
 import kinfolk
@@ -44,15 +44,15 @@ def command(kind: str, minutes: float) -> str:
     )
 
 
-def train(kind: str, minutes: float, places: Places) -> None:
+def train(kind: str, minutes: float, paths: RecipePaths) -> None:
     """One run, if it is not there already, and its figures."""
-    folder = places.runs / kind
-    if (folder / "model").exists() and kind in places.notes:
+    folder = paths.runs / kind
+    if (folder / "model").exists() and kind in paths.notes:
         return
     print(command(kind, minutes), file=sys.stderr)
     settings = dict(RUNS[kind])
     corpus = data_file(settings.pop("corpus"))
-    with Clock(places.runs / f"{kind}-clock.json") as clock, training_progress() as step:
+    with Clock(paths.runs / f"{kind}-clock.json") as clock, training_progress() as step:
 
         def watch(seed: int, progress: Progress) -> None:
             step(seed, progress)
@@ -61,8 +61,8 @@ def train(kind: str, minutes: float, places: Places) -> None:
         callbacks = Callbacks(lambda summary, _: print(summary, file=sys.stderr), watch)
         result = kinfolk.pretrain(kind, corpus, folder, device="cpu", callbacks=callbacks, minutes=minutes, **settings)
     log = [parse_json(line, "log") for line in read_text(folder / "log.jsonl").splitlines()]
-    with places.noting() as notes:
-        notes[kind] = found_here() | {
+    with paths.noting() as notes:
+        notes[kind] = environment() | {
             "command": command(kind, minutes),
             "corpus": str(result.data),
             "minutes": round(clock.minutes, 1),
@@ -83,29 +83,29 @@ def samples(folder: Path) -> list[str]:
     return [f"{text} {', '.join(guess.word for guess in model.fill(text))}" for text in MASKS]  # type: ignore[union-attr]
 
 
-def section(kind: str, found: dict[str, Any]) -> list[str]:
+def section(kind: str, note: dict[str, Any]) -> list[str]:
     """The paragraphs of one run."""
     metrics = [
-        [name, f"{value:.3f}", f"{found['baselines'][name]:.3f}" if name in found["baselines"] else ""]
-        for name, value in found["metrics"].items()
+        [name, f"{value:.3f}", f"{note['baselines'][name]:.3f}" if name in note["baselines"] else ""]
+        for name, value in note["metrics"].items()
     ]
-    curve = [[f"{step:,}", *(f"{value:.3f}" for value in values.values())] for step, values in found["curve"]]
-    names = list(found["curve"][0][1])
+    curve = [[f"{step:,}", *(f"{value:.3f}" for value in values.values())] for step, values in note["curve"]]
+    names = list(note["curve"][0][1])
     return [
         f"## {kind}",
-        f"```sh\n{found['command']}\n```",
-        f"```text\n{found['corpus']}\n```",
-        f"{found['steps']:,} steps; {found['minutes']:g} minutes from the first read to the saved model, on "
-        f"{found['threads']} threads of {found['machine']} (load {found['load']}), {found['date']}; seed 0.",
+        f"```sh\n{note['command']}\n```",
+        f"```text\n{note['corpus']}\n```",
+        f"{note['steps']:,} steps; {note['minutes']:g} minutes from the first read to the saved model, on "
+        f"{note['threads']} threads of {note['machine']} (load {note['load']}), {note['date']}; seed 0.",
         table(["dev text", "value", "without a model"], metrics),
         table(["step", *names], curve),
-        "What it says:\n\n" + "\n\n".join(f"```text\n{text}\n```" for text in found["samples"]),
+        "What it says:\n\n" + "\n\n".join(f"```text\n{text}\n```" for text in note["samples"]),
     ]
 
 
-def write(places: Places) -> None:
+def write(paths: RecipePaths) -> None:
     """The page, from the figures that are noted."""
-    notes = places.notes
+    notes = paths.notes
     parts = [
         "Default settings of `kinfolk pretrain`, but for the vocabulary size (and the whole play as one text). Metrics "
         "while training are of a part of the dev text, those above of all of it. “Without a model” is what guessing by "
@@ -114,21 +114,21 @@ def write(places: Places) -> None:
     for kind in RUNS:
         if kind in notes:
             parts += section(kind, notes[kind])
-    write_result("pretraining", "pretraining.py", "demo", "Pre-training in minutes", parts, [], folder=places.results)
+    write_result("pretraining", "pretraining.py", "demo", "Pre-training in minutes", parts, [], folder=paths.results)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", choices=[*RUNS, []], help="which to train; all by default")
     parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     tune()
-    aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
-    places = Places.of("pretraining", aside)
+    aside = None if arguments.minutes is None else REPOSITORY / "runs" / f"try-{arguments.minutes:g}"
+    paths = RecipePaths.of("pretraining", aside)
     try:
-        for kind in given.names or RUNS:
-            train(kind, given.minutes or MINUTES, places)
-        write(places)
+        for kind in arguments.names or RUNS:
+            train(kind, arguments.minutes or MINUTES, paths)
+        write(paths)
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 

@@ -122,8 +122,8 @@ MAKERS: dict[str, Callable[[random.Random], Pair]] = {
 
 def pairs(name: str, count: int = 12_000, seed: int = 0) -> list[Pair]:
     """So many different pairs."""
-    draw, found = random.Random(f"{name} {seed}"), dict[str, str]()
-    while len(found) < count:
+    draw, targets = random.Random(f"{name} {seed}"), dict[str, str]()
+    while len(targets) < count:
         source, target = MAKERS[name](draw)
-        found[source] = target
-    return list(found.items())
+        targets[source] = target
+    return list(targets.items())

@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from common import REPOSITORY, Course, Places, processor
+from common import REPOSITORY, Course, RecipePaths, processor
 from sacrebleu.metrics.bleu import BLEU
 from translation_clock import THREADS, Clock, steps_in
 from translation_data import FOLDER, NAME, PARTS, Corpus, option
@@ -79,7 +79,7 @@ class Entry:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What `train_translator` is told, besides files and length."""
+        """What `train_translator` is given, besides files and length."""
         own = {"kind": self.kind, "changes": dict(self.changes), **self.training, **self.sampling}
         return own if self.by_clock else own | {"vocabulary_size": self.corpus.vocabulary}
 
@@ -88,7 +88,7 @@ class Entry:
         return {"minutes": self.minutes} if steps is None else {"steps": steps}
 
     def of(self, precision: str) -> Entry:
-        """The same, told in which precision to learn; the usual one is not mentioned."""
+        """The same, with the precision named; the usual one is not mentioned."""
         return self if precision == "fp32" else replace(self, training={**self.training, "precision": precision})
 
     @property
@@ -97,13 +97,13 @@ class Entry:
 
     def command(self, name: str, steps: int | None) -> str:
         """The same from a shell."""
-        told = {key: value for key, value in self.arguments.items() if key != "changes"} | self.length(steps)
+        options = {key: value for key, value in self.arguments.items() if key != "changes"} | self.length(steps)
         sizes = ",".join(
             f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in self.changes.items()
         )
         words = ["kinfolk train-translator", f"--output {FOLDER}/{name}", *self.corpus.words()]
         words += [f"--set {sizes}"] if sizes else []
-        return " ".join(words + [option(key, value) for key, value in told.items()])
+        return " ".join(words + [option(key, value) for key, value in options.items()])
 
 
 FREE: dict[str, Any] = {"scheduled_sampling": 1.0, "sampling_schedule": "constant", "sampling_mode": "step-wise"}
@@ -126,28 +126,28 @@ ENTRIES = {
 }
 
 
-def time_steps(name: str, places: Places) -> None:
+def time_steps(name: str, paths: RecipePaths) -> None:
     """Note how many steps fit into an entry's minutes: the median of what some runs plan."""
     asked, load = ENTRIES[name], round(os.getloadavg()[0], 2)
-    tries = [steps_in(asked.minutes, asked.corpus.arguments(places) | asked.arguments) for _ in range(TIMINGS)]
-    found = {"steps": round(median(tries)), "tries": tries, "minutes": asked.minutes, "threads": THREADS}
-    found |= {"load_before": load, "machine": processor(), "date": datetime.date.today().isoformat()}
-    with places.noting() as notes:
-        notes.setdefault("timed", {})[name] = found
-    log_line(f"{name}: {found['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
+    tries = [steps_in(asked.minutes, asked.corpus.arguments(paths) | asked.arguments) for _ in range(TIMINGS)]
+    timed = {"steps": round(median(tries)), "tries": tries, "minutes": asked.minutes, "threads": THREADS}
+    timed |= {"load_before": load, "machine": processor(), "date": datetime.date.today().isoformat()}
+    with paths.noting() as notes:
+        notes.setdefault("timed", {})[name] = timed
+    log_line(f"{name}: {timed['steps']:,} steps take {asked.minutes:g} minutes on {THREADS} threads (of {tries})")
 
 
-def planned(name: str, places: Places) -> int:
+def planned(name: str, paths: RecipePaths) -> int:
     """The steps that were fixed for an entry."""
-    found = places.notes.get("timed", {}).get(name)
+    found = paths.notes.get("timed", {}).get(name)
     if found is None:
         raise SystemExit(f"{name} has no steps yet; on an idle machine run: python recipes/translation.py --time")
     return int(found["steps"])
 
 
-def train(name: str, places: Places, steps: int | None = None, precision: str = "fp32") -> bool:
+def train(name: str, paths: RecipePaths, steps: int | None = None, precision: str = "fp32") -> bool:
     """Train an entry to its end and note its figures; False if both is done already."""
-    folder = places.runs / name
+    folder = paths.runs / name
     finished = (folder / "model").exists()
     if finished:
         precision = read_object(folder / "run.json")["settings"].get("precision", "fp32")
@@ -156,7 +156,7 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
         asked = replace(asked, training={**asked.training, "evaluations": min(asked.evaluations, 1 + steps // 100)})
     if not finished:
         if steps is None and not asked.by_clock:
-            steps = planned(name, places)
+            steps = planned(name, paths)
         log_line(f"{name}: {asked.command(name, steps)}")
         with Clock(folder / "clock.json") as clock, training_progress() as step:
 
@@ -165,26 +165,26 @@ def train(name: str, places: Places, steps: int | None = None, precision: str = 
                 clock.watch(progress)
 
             files, callbacks = (
-                asked.corpus.arguments(places),
+                asked.corpus.arguments(paths),
                 Callbacks(lambda summary, _: log_line(str(summary)), watch),
             )
-            told = asked.arguments | asked.length(steps)
-            train_translator(folder, **files, **told, device="cpu", callbacks=callbacks)
-    if finished and name in places.notes.get("runs", {}):
+            options = asked.arguments | asked.length(steps)
+            train_translator(folder, **files, **options, device="cpu", callbacks=callbacks)
+    if finished and name in paths.notes.get("runs", {}):
         return False
-    note(name, asked, places)
+    note(name, asked, paths)
     return True
 
 
-def note(name: str, asked: Entry, places: Places) -> None:
+def note(name: str, asked: Entry, paths: RecipePaths) -> None:
     """Measure a finished run on dev and test set with the search of `translate`, and keep its figures."""
-    folder = places.runs / name
+    folder = paths.runs / name
     translator, clock = load_translator(folder, "cpu"), Clock(folder / "clock.json")
     course, steps = Course.of(folder), read_object(folder / "run.json")["settings"]["steps"]
-    pairs = {part: asked.corpus.pairs(part, places) for part in PARTS}
+    pairs = {part: asked.corpus.pairs(part, paths) for part in PARTS}
     dev, test = (evaluate_bleu(translator, pairs[part]) for part in ("dev", "test"))
     tokens = clock.steps_per_second * tokens_of_a_step(course, translator, pairs["train"])
-    found = {
+    figures = {
         "command": asked.command(name, steps),
         "settings": {key: value for key, value in asked.arguments.items() if key != "kind"} | {"kind": asked.kind},
         "parameters": translator.info().parameters,
@@ -203,9 +203,9 @@ def note(name: str, asked: Entry, places: Places) -> None:
         "date": datetime.date.today().isoformat(),
     }
     if asked.corpus.tatoeba:  # the only pairs whose licence lets us show some
-        found["samples"] = samples(pairs["test"], test.texts)
-    with places.noting() as notes:
-        notes.setdefault("runs", {})[name] = found
+        figures["samples"] = samples(pairs["test"], test.texts)
+    with paths.noting() as notes:
+        notes.setdefault("runs", {})[name] = figures
 
 
 def tokens_of_a_step(course: Course, translator: Translator, pairs: Sequence[Pair]) -> float:
@@ -217,15 +217,15 @@ def tokens_of_a_step(course: Course, translator: Translator, pairs: Sequence[Pai
 
 def by_length(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, dict[str, float]]:
     """BLEU of those translations whose sources have so many words; a group without any is left out."""
-    found: dict[str, dict[str, float]] = {}
+    groups: dict[str, dict[str, float]] = {}
     for title, words in GROUPS.items():
         kept = [
             (text, pair.target) for text, pair in zip(texts, pairs, strict=True) if len(pair.source.split()) in words
         ]
         if kept:
             written, wanted = zip(*kept, strict=True)
-            found[title] = {"sentences": len(kept), "bleu": round(bleu(written, wanted).score, 2)}
-    return found
+            groups[title] = {"sentences": len(kept), "bleu": round(bleu(written, wanted).score, 2)}
+    return groups
 
 
 def samples(pairs: Sequence[Pair], texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
@@ -257,37 +257,37 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="of torch, for training")
     parser.add_argument("--precision", choices=list(PRECISIONS), default="fp32", help="of products while learning")
     parser.add_argument("--output", type=Path, help="write runs, figures and page below this folder")
-    given = parser.parse_args()
-    aside = given.output or (None if given.steps is None else REPOSITORY / "runs" / f"try-{given.steps}")
-    places = Places.of(NAME, aside)
+    arguments = parser.parse_args()
+    aside = arguments.output or (None if arguments.steps is None else REPOSITORY / "runs" / f"try-{arguments.steps}")
+    paths = RecipePaths.of(NAME, aside)
     tune()
-    if given.threads:
-        torch.set_num_threads(given.threads)
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     try:
-        run(given, places)
+        run(arguments, paths)
     except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def run(given: argparse.Namespace, places: Places) -> None:
+def run(arguments: argparse.Namespace, paths: RecipePaths) -> None:
     """What the command line asks for."""
-    if given.time:
+    if arguments.time:
         load = os.getloadavg()[0]
         if load > BUSY:
             log_line(f"warning: this machine is not idle (load {load:.1f}), so runs will get too few steps")
-        known = places.notes.get("timed", {})
-        for name in given.names or [
+        known = paths.notes.get("timed", {})
+        for name in arguments.names or [
             name for name, asked in ENTRIES.items() if not asked.by_clock and name not in known
         ]:
             if ENTRIES[name].by_clock:
                 raise SystemExit(f"{name} goes by the clock: it has no steps to fix")
-            time_steps(name, places)
+            time_steps(name, paths)
         return
-    for name in [] if given.only_write else given.names or ENTRIES:
-        if train(name, places, given.steps, given.precision):
+    for name in [] if arguments.only_write else arguments.names or ENTRIES:
+        if train(name, paths, arguments.steps, arguments.precision):
             with redirect_stdout(None):  # it shall be true at any time, but shown once
-                write(places, ENTRIES)
-    write(places, ENTRIES)
+                write(paths, ENTRIES)
+    write(paths, ENTRIES)
 
 
 if __name__ == "__main__":

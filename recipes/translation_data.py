@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import Places, data_file
+from common import RecipePaths, data_file
 
 from kinfolk.data.examples import split_pairs
 from kinfolk.data.tables import Pair, read_pairs, read_parallel
@@ -35,23 +35,23 @@ class Corpus:
     vocabulary: int
     tatoeba: bool = False
 
-    def files(self, part: str, places: Places) -> list[Path]:
+    def files(self, part: str, paths: RecipePaths) -> list[Path]:
         """Where a part is: source and target, or both in one."""
         if self.tatoeba:
-            return [_divided(places.runs / "tatoeba-pairs") / f"{part}.tsv"]
+            return [_divided(paths.runs / "tatoeba-pairs") / f"{part}.tsv"]
         return [data_file(f"multi30k/{MULTI30K[part]}.{side}") for side in ("en", self.language)]
 
-    def pairs(self, part: str, places: Places) -> list[Pair]:
+    def pairs(self, part: str, paths: RecipePaths) -> list[Pair]:
         """What stands there."""
-        files = self.files(part, places)
+        files = self.files(part, paths)
         return (read_pairs(files[0]) if self.tatoeba else read_parallel(files[0], files[1])).examples
 
-    def arguments(self, places: Places) -> dict[str, Any]:
+    def arguments(self, paths: RecipePaths) -> dict[str, Any]:
         """What `train_translator` wants to know of it."""
-        learned, held = (self.files(part, places) for part in ("train", "dev"))
+        train, dev = (self.files(part, paths) for part in ("train", "dev"))
         if self.tatoeba:
-            return {"pairs": learned[0], "dev": held[0]}
-        return {"source": learned[0], "target": learned[1], "dev": (held[0], held[1])}
+            return {"pairs": train[0], "dev": dev[0]}
+        return {"source": train[0], "target": train[1], "dev": (dev[0], dev[1])}
 
     def words(self) -> list[str]:
         """The same from a shell."""
@@ -74,8 +74,8 @@ def _divided(folder: Path) -> Path:
         for pair in read_pairs(data_file(TATOEBA)).examples
     ]
     rest, test = split_pairs(pairs, limit=HELD, seed=0)
-    learned, dev = split_pairs(rest, limit=HELD, seed=1)
-    for part, kept in zip(PARTS, (learned, dev, test), strict=True):
+    train, dev = split_pairs(rest, limit=HELD, seed=1)
+    for part, kept in zip(PARTS, (train, dev, test), strict=True):
         lines = (f"{pair.source}\t{pair.target}\n" for pair in kept)
         write_bytes(folder / f"{part}.tsv", "".join(lines).encode())
     return folder

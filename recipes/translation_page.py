@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import Places, table, write_result
+from common import RecipePaths, table, write_result
 from translation_clock import THREADS
 
 from kinfolk.api.align import alignment_layer
@@ -67,24 +67,22 @@ Runs = Mapping[str, dict[str, Any]]
 Entries = Mapping[str, "Entry"]
 
 
-def write(places: Places, entries: Entries) -> None:
+def write(paths: RecipePaths, entries: Entries) -> None:
     """The page and its pictures."""
-    with places.noting() as notes:  # held to the end, so that no older page can follow a newer one
+    with paths.noting() as notes:  # held to the end, so that no older page can follow a newer one
         noted = notes.setdefault("runs", {})
         runs = {name: noted[name] for name in entries if name in noted}
         notes.setdefault("aligned", {})
-        notes["aligned"] |= draw_alignments(notes["aligned"], places)
+        notes["aligned"] |= draw_alignments(notes["aligned"], paths)
         parts = [
             *opening(runs, entries, notes),
-            *lengths(runs, entries, places),
+            *lengths(runs, entries, paths),
             *teacher_forcing(runs),
             *tatoeba(runs, entries),
-            *alignments(notes["aligned"], places),
+            *alignments(notes["aligned"], paths),
             *commands(runs),
         ]
-        write_result(
-            "translation", "translation.py", "demo", "Translation", parts, ["sacrebleu"], folder=places.results
-        )
+        write_result("translation", "translation.py", "demo", "Translation", parts, ["sacrebleu"], folder=paths.results)
 
 
 def opening(runs: Runs, entries: Entries, notes: Mapping[str, Any]) -> list[str]:
@@ -92,13 +90,13 @@ def opening(runs: Runs, entries: Entries, notes: Mapping[str, Any]) -> list[str]
     if not runs:
         return ["No run has come to its end yet."]
     sizes: dict[str, str] = {}
-    for name, found in runs.items():
-        counts = found["pairs"]
+    for name, run in runs.items():
+        counts = run["pairs"]
         sizes[entries[name].corpus.title] = (
             f"{counts['train']:,} pairs, {counts['dev']:,} for dev, {counts['test']:,} for test"
         )
-    told = "; ".join(f"{title}: {counts}" for title, counts in sizes.items())
-    signatures, beams = (sorted({str(found[name]) for found in runs.values()}) for name in ("signature", "beam"))
+    sizes_text = "; ".join(f"{title}: {counts}" for title, counts in sizes.items())
+    signatures, beams = (sorted({str(run[name]) for run in runs.values()}) for name in ("signature", "beam"))
     signatures = [f"`{signature}`" for signature in signatures]
     before: Runs = notes.get("before", {})
     rows = [_row(entries[name], found, before.get(name)) for name, found in runs.items()]
@@ -116,8 +114,8 @@ def opening(runs: Runs, entries: Entries, notes: Mapping[str, Any]) -> list[str]
     ]
     return [
         "Translators that begin with random weights and see nothing but the training pairs of their corpus, on a CPU. "
-        f"{told}. Multi30k holds captions of pictures (its test set is test2016); its terms do not let us quote it, so "
-        "no sentence of it stands here.",
+        f"{sizes_text}. Multi30k holds captions of pictures (its test set is test2016); its terms do not let us quote "
+        "it, so no sentence of it stands here.",
         f"BLEU is of plain text as people read it, cased, by sacreBLEU ({', '.join(signatures)}), with a beam of "
         f"{' or '.join(beams)} as `translate` uses it. Of the evaluations of a run the best counts, by greedy BLEU on "
         "dev pairs, so the dev column is slightly too good; the test set decides nothing. One run each (seed 0), so "
@@ -157,12 +155,12 @@ def timings(timed: Mapping[str, Any], runs: Runs) -> str:
 def goals(runs: Runs, entries: Entries) -> list[str]:
     """Is each goal reached?"""
     asked = {name: goal for name in runs if (goal := entries[name].goal) is not None}
-    told = [
+    lines = [
         f"“{entries[name].title}” on {entries[name].corpus.title}, {goal:g} BLEU: "
         f"{yes(runs[name]['test'] >= goal)} ({runs[name]['test']:.2f})"
         for name, goal in asked.items()
     ]
-    return [f"Goals reached on the test set? {'; '.join(told)}."] if told else []
+    return [f"Goals reached on the test set? {'; '.join(lines)}."] if lines else []
 
 
 def yes(answer: bool) -> str:
@@ -179,15 +177,16 @@ def _row(asked: Entry, found: Mapping[str, Any], before: Mapping[str, Any] | Non
     return [asked.title, asked.corpus.title, *sizes, f"{found['dev']:.1f}", f"**{found['test']:.1f}**", earlier, goal]
 
 
-def lengths(runs: Runs, entries: Entries, places: Places) -> list[str]:
+def lengths(runs: Runs, entries: Entries, paths: RecipePaths) -> list[str]:
     """BLEU by the length of the source, one table for each test set; a picture and a verdict for equal minutes."""
     parts: list[str] = []
     for title in dict.fromkeys(entries[name].corpus.title for name in runs):
-        held = {name: found["groups"] for name, found in runs.items() if entries[name].corpus.title == title}
-        counts = {group: kept["sentences"] for groups in held.values() for group, kept in groups.items()}
+        grouped = {name: run["groups"] for name, run in runs.items() if entries[name].corpus.title == title}
+        counts = {group: kept["sentences"] for groups in grouped.values() for group, kept in groups.items()}
         shown = [group for group in GROUPS if group in counts]
         rows = [
-            [entries[name].title, *(f"{groups[group]['bleu']:.1f}" for group in shown)] for name, groups in held.items()
+            [entries[name].title, *(f"{groups[group]['bleu']:.1f}" for group in shown)]
+            for name, groups in grouped.items()
         ]
         header = [title, *(f"{group} words ({counts[group]:,} sentences)" for group in shown)]
         parts.append(table(header, rows))
@@ -195,7 +194,7 @@ def lengths(runs: Runs, entries: Entries, places: Places) -> list[str]:
         parts.insert(0, "## By length\n\nTest BLEU of the same translations, by the words of the source.")
     compared = {name: runs[name] for name in COMPARED if name in runs}
     if len(compared) > 1:
-        draw_lengths(compared, entries, places.results / "translation-by-length.png")
+        draw_lengths(compared, entries, paths.results / "translation-by-length.png")
         parts.append("![Test BLEU by the length of the source](translation-by-length.png)")
     return parts + verdict(compared, entries)
 
@@ -205,8 +204,8 @@ def draw_lengths(runs: Runs, entries: Entries, path: Path) -> None:
     figure = new_figure(9.0, 5.5)
     axes = figure.subplots()
     shown = {group: kept["sentences"] for group, kept in next(iter(runs.values()))["groups"].items()}
-    for (name, found), colour, marker in zip(runs.items(), COLOURS, MARKERS, strict=False):
-        values = [found["groups"][group]["bleu"] for group in shown]
+    for (name, run), colour, marker in zip(runs.items(), COLOURS, MARKERS, strict=False):
+        values = [run["groups"][group]["bleu"] for group in shown]
         style = "--" if name == BOTTLENECK else "-"
         axes.plot(range(len(shown)), values, style, color=colour, marker=marker, linewidth=2, label=entries[name].title)
     axes.set_xticks(range(len(shown)), [f"{group}\n({count:,} sentences)" for group, count in shown.items()])
@@ -228,12 +227,12 @@ def verdict(runs: Runs, entries: Entries) -> list[str]:
     best = max(looking, key=lambda name: runs[name]["dev"])
     pairs = [(best, BOTTLENECK), (TRANSFORMER, best)] if TRANSFORMER in runs else [(best, BOTTLENECK)]
     answer = yes(runs[best]["test"] > runs[BOTTLENECK]["test"])
-    told = [f"Does attention help in equal minutes? For the best of its kinds on dev, {answer}."]
-    told += [above(runs[best]["groups"], runs[BOTTLENECK]["groups"], group) for group in LONG]
-    told += [
+    sentences = [f"Does attention help in equal minutes? For the best of its kinds on dev, {answer}."]
+    sentences += [above(runs[best]["groups"], runs[BOTTLENECK]["groups"], group) for group in LONG]
+    sentences += [
         compared(runs[first], runs[second], entries[first].title, entries[second].title) for first, second in pairs
     ]
-    return [" ".join(told) + f" {falls(runs, entries)}"]
+    return [" ".join(sentences) + f" {falls(runs, entries)}"]
 
 
 def above(first: Mapping[str, Any], second: Mapping[str, Any], group: str) -> str:
@@ -261,9 +260,7 @@ def compared(first: Mapping[str, Any], second: Mapping[str, Any], title: str, ot
 def falls(runs: Runs, entries: Entries) -> str:
     """What each loses from the shortest sources to the longest."""
     groups = list(next(iter(runs.values()))["groups"])
-    change = {
-        name: found["groups"][groups[-1]]["bleu"] - found["groups"][groups[0]]["bleu"] for name, found in runs.items()
-    }
+    change = {name: run["groups"][groups[-1]]["bleu"] - run["groups"][groups[0]]["bleu"] for name, run in runs.items()}
     listed = ", ".join(f"{entries[name].title} {value:+.1f}" for name, value in change.items())
     count = next(iter(runs.values()))["groups"][groups[-1]]["sentences"]
     return (
@@ -274,21 +271,21 @@ def falls(runs: Runs, entries: Entries) -> str:
 
 def teacher_forcing(runs: Runs) -> list[str]:
     """The same model and minutes, three kinds of reading."""
-    held = {name: runs[name] for name in FORCED if name in runs}
-    if len(held) < 2 or TAUGHT not in held:
+    readings = {name: runs[name] for name in FORCED if name in runs}
+    if len(readings) < 2 or TAUGHT not in readings:
         return []
     rows = [
         [
             FORCED[name],
-            f"{found['steps']:,}",
-            f"{found['tokens_per_second']:,}",
-            f"{found['dev']:.1f}",
-            f"{found['test']:.1f}",
+            f"{run['steps']:,}",
+            f"{run['tokens_per_second']:,}",
+            f"{run['dev']:.1f}",
+            f"{run['test']:.1f}",
         ]
-        for name, found in held.items()
+        for name, run in readings.items()
     ]
-    base = held[TAUGHT]["test"]
-    gains = "; ".join(f"{FORCED[name]}, {found['test'] - base:+.1f}" for name, found in held.items() if name != TAUGHT)
+    base = readings[TAUGHT]["test"]
+    gains = "; ".join(f"{FORCED[name]}, {run['test'] - base:+.1f}" for name, run in readings.items() if name != TAUGHT)
     return [
         "## Teacher forcing and own guesses\n\nThe same model with attention (bilinear), the same minutes and pairs; "
         "what differs is what the decoder reads while it learns. When it translates it reads its own guesses anyway.",
@@ -299,19 +296,19 @@ def teacher_forcing(runs: Runs) -> list[str]:
 
 def tatoeba(runs: Runs, entries: Entries) -> list[str]:
     """Twenty translations, chosen by a rule."""
-    found = next((found for name, found in runs.items() if entries[name].corpus.tatoeba and "samples" in found), None)
-    if found is None:
+    run = next((run for name, run in runs.items() if entries[name].corpus.tatoeba and "samples" in run), None)
+    if run is None:
         return []
-    chosen: Mapping[str, list[dict[str, Any]]] = found["samples"]
+    chosen: Mapping[str, list[dict[str, Any]]] = run["samples"]
     rows = [
         [kind, *(escaped(row[side], LONGEST_TEXT) for side in ("source", "reference", "text")), f"{row['bleu']:.0f}"]
         for kind, kept in chosen.items()
         for row in kept
     ]
     return [
-        f"## English to French on Tatoeba\n\n{found['pairs']['test']:,} pairs were held out for test and "
-        f"{found['pairs']['dev']:,} for dev, divided by English sentence: none is on two sides. No-break and narrow "
-        f"blanks became plain ones. The model reaches {found['test']:.1f} BLEU; {100 * found['exact']:.1f} % of its "
+        f"## English to French on Tatoeba\n\n{run['pairs']['test']:,} pairs were held out for test and "
+        f"{run['pairs']['dev']:,} for dev, divided by English sentence: none is on two sides. No-break and narrow "
+        f"blanks became plain ones. The model reaches {run['test']:.1f} BLEU; {100 * run['exact']:.1f} % of its "
         "translations are the reference, letter by letter (many of the others may be right too).",
         f"The rows were chosen by a rule: {len(chosen['random'])} at random (seed 0); then, of the other sources with "
         f"more than {SAMPLE_WORDS} words whose translation is not the reference itself, the {len(chosen['best'])} best "
@@ -323,30 +320,30 @@ def tatoeba(runs: Runs, entries: Entries) -> list[str]:
     ]
 
 
-def draw_alignments(aligned: Mapping[str, Any], places: Places) -> dict[str, Any]:
+def draw_alignments(aligned: Mapping[str, Any], paths: RecipePaths) -> dict[str, Any]:
     """Pictures of sentences of our own, for each language that a model is there for; what they show.
 
     Those that `aligned` tells of are not drawn again if model and sentences are still the same.
     """
     drawn: dict[str, Any] = {}
     for language, (names, sentences) in ALIGNED.items():
-        name = next((name for name in names if (places.runs / name / "model").exists()), None)
+        name = next((name for name in names if (paths.runs / name / "model").exists()), None)
         if name is None:
             continue
-        stamp = {"run": name, "weights": sha256(places.runs / name / "model" / "model.safetensors")}
+        stamp = {"run": name, "weights": sha256(paths.runs / name / "model" / "model.safetensors")}
         known = aligned.get(language, {"shown": []})
         same = stamp.items() <= known.items() and [row["source"] for row in known["shown"]] == list(sentences)
-        if not same or not all((places.results / row["picture"]).exists() for row in known["shown"]):
-            drawn[language] = stamp | _drawn(load_translator(places.runs / name, "cpu"), language, sentences, places)
+        if not same or not all((paths.results / row["picture"]).exists() for row in known["shown"]):
+            drawn[language] = stamp | _drawn(load_translator(paths.runs / name, "cpu"), language, sentences, paths)
     return drawn
 
 
-def _drawn(translator: Translator, language: str, sentences: Sequence[str], places: Places) -> dict[str, Any]:
+def _drawn(translator: Translator, language: str, sentences: Sequence[str], paths: RecipePaths) -> dict[str, Any]:
     shown, layers = [], 1
     for number, sentence in enumerate(sentences, 1):
         found = translator.align(sentence, str(translator.translate(sentence, max_tokens=LONGEST_DRAWN)))
         picture, layers = f"translation-{language.lower()}-{number}.png", len(found.weights)
-        alignment_picture(found, places.results / picture, alignment_layer(layers) + 1)
+        alignment_picture(found, paths.results / picture, alignment_layer(layers) + 1)
         matrix = found.matrix(alignment_layer(layers) + 1)
         crossed = crossings(found.source, found.target, matrix.argmax(1).tolist())
         shown.append({"picture": picture, "source": sentence, "text": found.target_text, "crossed": crossed})
@@ -356,9 +353,9 @@ def _drawn(translator: Translator, language: str, sentences: Sequence[str], plac
 def crossings(source: Sequence[str], target: Sequence[str], looked: Sequence[int]) -> list[str]:
     """Neighbours in the target that look at words of the source in the other order; marks and ends are no words."""
     words = [
-        (word, place)
-        for word, place in zip(target, looked, strict=True)
-        if word[0].isalnum() and source[place][0].isalnum()
+        (word, index)
+        for word, index in zip(target, looked, strict=True)
+        if word[0].isalnum() and source[index][0].isalnum()
     ]
     return [
         f"“{left} {right}” looks at “{source[first]}” before “{source[second]}”"
@@ -367,20 +364,20 @@ def crossings(source: Sequence[str], target: Sequence[str], looked: Sequence[int
     ]
 
 
-def alignments(aligned: Mapping[str, Any], places: Places) -> list[str]:
+def alignments(aligned: Mapping[str, Any], paths: RecipePaths) -> list[str]:
     """The pictures that there are."""
     parts = []
-    for language, found in ((language, aligned[language]) for language in ALIGNED if language in aligned):
-        kept = [row for row in found["shown"] if (places.results / row["picture"]).exists()]
-        several = found["layers"] > 1
-        where = f", layer {found['layer']} of {found['layers']}, mean over its heads" if several else ""
-        parts.append(f"Into {language}, by `{found['run']}`{where}:")
+    for language, drawn in ((language, aligned[language]) for language in ALIGNED if language in aligned):
+        kept = [row for row in drawn["shown"] if (paths.results / row["picture"]).exists()]
+        several = drawn["layers"] > 1
+        where = f", layer {drawn['layer']} of {drawn['layers']}, mean over its heads" if several else ""
+        parts.append(f"Into {language}, by `{drawn['run']}`{where}:")
         for row in kept:
             parts.append(f"{escaped(row['source'], LONGEST_TEXT)} → {escaped(row['text'], LONGEST_TEXT)}")
             parts.append(f"![Attention: {escaped(row['source'], LONGEST_TEXT)}]({row['picture']})")
             if "crossed" in row:
-                told = "; ".join(escaped(pair, LONGEST_TEXT) for pair in row["crossed"])
-                parts.append(f"Crossed: {told}." if told else "Monotone: no word looks left of its neighbour.")
+                crossed = "; ".join(escaped(pair, LONGEST_TEXT) for pair in row["crossed"])
+                parts.append(f"Crossed: {crossed}." if crossed else "Monotone: no word looks left of its neighbour.")
     if not parts:
         return []
     lead = (
@@ -393,6 +390,6 @@ def commands(runs: Runs) -> list[str]:
     """Each run from a shell."""
     if not runs:
         return []
-    lines = "\n".join(found["command"] for found in runs.values())
+    lines = "\n".join(run["command"] for run in runs.values())
     made = "Each line can be run alone, and a run that was stopped goes on; the recipe makes Tatoeba's files:"
     return [f"## Commands\n\n{made}", f"```sh\n{lines}\n```"]

@@ -121,7 +121,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests marked slow too")
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Sample]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--all"):
         for item in items:
             if "slow" in item.keywords:
@@ -142,7 +142,7 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """`skipped: 12 (10: slow: ./scripts/test --all, 2: no data/…)` and `survived: 20 kills`, above the closing line."""
     skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
-    reasons = Counter(place[2].removeprefix("Skipped: ") for place in skipped if isinstance(place, tuple))
+    reasons = Counter(location[2].removeprefix("Skipped: ") for location in skipped if isinstance(location, tuple))
     if skipped:
         listed = ", ".join(f"{count}: {reason}" for reason, count in reasons.most_common())
         terminalreporter.write_line(f"skipped: {len(skipped)} ({listed})")

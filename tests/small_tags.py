@@ -29,8 +29,8 @@ LABELS = ("O", "B-STONE", "B-TUNE", "I-STONE", "I-TUNE")
 def sentences(count: int, seed: int = 0, longest: int = 4) -> list[Sentence]:
     """Up to `longest` plain words before each entity, and one at the end."""
     draw = random.Random(seed)
-    found = []
-    for number in range(count):
+    tagged = []
+    for index in range(count):
         words: list[str] = []
         tags: list[str] = []
         for entity_words, entity_tags in draw.choices(ENTITIES, k=draw.randint(1, 2)):
@@ -39,8 +39,8 @@ def sentences(count: int, seed: int = 0, longest: int = 4) -> list[Sentence]:
             tags += ["O"] * len(plain) + list(entity_tags)
         words.append("water")
         tags.append("O")
-        found.append(Sentence(tuple(words), tuple(tags), None, f"made:{number + 1}"))
-    return found
+        tagged.append(Sentence(tuple(words), tuple(tags), None, f"made:{index + 1}"))
+    return tagged
 
 
 def train_tagger(model: Path, output: Path, count: int = 240, epochs: float = 4.0, **options: Any) -> Trained:

@@ -12,16 +12,16 @@ def benches_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
 
 
-def test_a_figure_is_judged_by_its_floor_and_its_aim() -> None:
-    from bench.harness import judged
+def test_a_figure_is_checked_by_its_floor_and_its_aim() -> None:
+    from bench.harness import goal_cells
 
-    assert judged(1.4, 1.35, 1.5) == ["1.400", "1.35", "yes", "1.5", "no"]
-    assert judged(1.35, 1.35) == ["1.350", "1.35", "yes", "", ""]
-    assert judged(0.3, 0.333, at_most=True)[:3] == ["0.300", "0.333", "yes"]
-    assert judged(float("nan"), 5, at_most=True)[2] == "no"
+    assert goal_cells(1.4, 1.35, 1.5) == ["1.400", "1.35", "yes", "1.5", "no"]
+    assert goal_cells(1.35, 1.35) == ["1.350", "1.35", "yes", "", ""]
+    assert goal_cells(0.3, 0.333, at_most=True)[:3] == ["0.300", "0.333", "yes"]
+    assert goal_cells(float("nan"), 5, at_most=True)[2] == "no"
 
 
-def test_every_goal_of_embedding_is_told() -> None:
+def test_every_goal_of_embedding_is_reported() -> None:
     from bench.embed import CONTESTANTS, FAST, PEER, TASKS, goals_table
 
     best = {(task, name): 2.0 for task in TASKS for name in CONTESTANTS} | {("sst2", FAST): 1.2, ("single", PEER): 1.9}
@@ -41,7 +41,7 @@ def test_other_vectors_end_the_benchmark(apart: float) -> None:
     from bench.embed import require_same
 
     require_same({("sst2", "a peer"): 1e-5})
-    with pytest.raises(SystemExit, match="the vectors of a peer are"):
+    with pytest.raises(SystemExit, match="peer"):
         require_same({("sst2", "a peer"): apart})
 
 

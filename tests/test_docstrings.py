@@ -19,8 +19,8 @@ SHOWN_ELSEWHERE = {"kinfolk.sklearn"}  # estimators/test_text_embedder.py runs i
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name not in SHOWN_ELSEWHERE])
 def test_examples_do_what_they_say(name: str) -> None:
-    found = doctest.testmod(
+    outcome = doctest.testmod(
         importlib.import_module(name), optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
     )
-    assert found.attempted > 0
-    assert found.failed == 0
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

@@ -45,10 +45,10 @@ def test_a_name_within_the_folder_is_joined(folder: Path, name: str) -> None:
 def test_only_links_into_the_blobs_of_the_same_hub_cache_may_leave_a_snapshot(tmp_path: Path) -> None:
     snapshot, blobs = tmp_path / "model" / "snapshots" / "abc", tmp_path / "model" / "blobs"
     other = tmp_path / "other" / "blobs"
-    for place in (snapshot, blobs, other):
-        place.mkdir(parents=True)
-    for place in (blobs, other):
-        (place / "123").write_text("{}")
+    for parent in (snapshot, blobs, other):
+        parent.mkdir(parents=True)
+    for parent in (blobs, other):
+        (parent / "123").write_text("{}")
     (snapshot / "good.json").symlink_to("../../blobs/123")
     (snapshot / "bad.json").symlink_to(other / "123")
     assert read_json(inside(snapshot, "good.json")) == {}

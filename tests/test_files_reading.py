@@ -37,7 +37,7 @@ def test_text_loses_its_byte_order_mark_and_must_be_utf8(tmp_path: Path) -> None
     (tmp_path / "marked").write_bytes(b"\xef\xbb\xbfwith")
     (tmp_path / "latin").write_bytes(b"caf\xe9")
     assert read_text(tmp_path / "marked") == "with"
-    with pytest.raises(FolderError, match="not UTF-8 text \\(byte 3\\)"):
+    with pytest.raises(FolderError, match="byte 3"):
         read_text(tmp_path / "latin")
 
 
@@ -66,7 +66,7 @@ def test_hostile_json_is_one_line_that_says_where(fault: str) -> None:
 
 
 def test_a_duplicate_among_many_keys_is_found_in_linear_time() -> None:
-    keys = ",".join(f'"{number}":0' for number in range(100_000))
+    keys = ",".join(f'"{index}":0' for index in range(100_000))
     with pytest.raises(FolderError, match="'99999'"):
         parse_json("{" + keys + ',"99999":0}', "many")
 
@@ -76,7 +76,7 @@ def test_plain_json_is_read_as_it_stands(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", content)
     assert read_object(tmp_path / "x.json") == content
     write_json(tmp_path / "x.json", [1])
-    with pytest.raises(FolderError, match="expected a JSON object, found list"):
+    with pytest.raises(FolderError, match="found list"):
         read_object(tmp_path / "x.json")
 
 
@@ -84,6 +84,6 @@ def test_plain_json_is_read_as_it_stands(tmp_path: Path) -> None:
 def test_json_that_could_not_be_read_back_is_not_written(tmp_path: Path, content: object) -> None:
     path = tmp_path / "x.json"
     write_json(path, {"old": 1})
-    with pytest.raises(FolderError, match="cannot be written as JSON"):
+    with pytest.raises(FolderError, match="as JSON"):
         write_json(path, content)
     assert read_json(path) == {"old": 1}

@@ -106,8 +106,8 @@ def test_the_scores_of_the_first_phoneme_are_the_package_s(
         last = theirs.gru(theirs.encode(word), *steps)[:, -1]
         gates = (theirs.dec_w_ih, theirs.dec_w_hh, theirs.dec_b_ih, theirs.dec_b_hh)
         expected = theirs.grucell(theirs.dec_emb[[2]], last, *gates) @ theirs.fc_w.T + theirs.fc_b
-        found, _ = model.step(torch.tensor([2]), model.start(pack([tokenizer.encode_source(word)]), 1))
-        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-4)
+        scores, _ = model.step(torch.tensor([2]), model.start(pack([tokenizer.encode_source(word)]), 1))
+        np.testing.assert_allclose(scores.numpy(), expected, rtol=0, atol=1e-4)
 
 
 @pytest.mark.usefixtures("weights")
@@ -166,13 +166,13 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
 @pytest.mark.parametrize(
     ("name", "array", "message"),
     [
-        ("enc_emb", np.ones((28, 2), "<f4"), r"enc_emb has shape \(28, 2\), the settings ask for \(29, 2\)"),
-        ("fc_b", np.ones(74, "<i4"), "fc_b holds torch.int32, not floating-point numbers"),
-        ("fc_b", np.full(74, np.nan, "<f4"), "fc_b holds NaN or infinite numbers"),
-        ("dec_w_hh", np.array([{}] * 9), "not a whole .npz file of plain arrays"),
-        ("more", np.ones(1, "<f4"), "1 tensors that the letters-to-phonemes model lacks: more"),
-        ("enc_w_hh", np.ones((0, 5000), "<f4"), "widths of 2 and 5,000 are not between 1 and 4,096"),
-        ("enc_w_hh", np.float32(1), "widths of 2 and 0 are not"),
+        ("enc_emb", np.ones((28, 2), "<f4"), r"enc_emb .*\(28, 2\), .*\(29, 2\)"),
+        ("fc_b", np.ones(74, "<i4"), "fc_b .*int32"),
+        ("fc_b", np.full(74, np.nan, "<f4"), "fc_b .*NaN"),
+        ("dec_w_hh", np.array([{}] * 9), ".npz"),
+        ("more", np.ones(1, "<f4"), ": more"),
+        ("enc_w_hh", np.ones((0, 5000), "<f4"), "2 and 5,000 "),
+        ("enc_w_hh", np.float32(1), "2 and 0 "),
     ],
 )
 def test_an_array_that_does_not_fit_is_named(g2p: Any, tmp_path: Path, name: str, array: Any, message: str) -> None:

@@ -71,8 +71,8 @@ def import_faults(source: Path) -> list[str]:
         if room not in RANK:
             faults.append(f"{name}:1: {room} has no place in the order of tests/test_imports.py")
             continue
-        found = ((line, fault_of(room, imported)) for line, imported in imports_of(file, source))
-        faults.extend(f"{name}:{line}: {fault}" for line, fault in found if fault)
+        checked = ((line, fault_of(room, imported)) for line, imported in imports_of(file, source))
+        faults.extend(f"{name}:{line}: {fault}" for line, fault in checked if fault)
     return faults
 
 
@@ -89,8 +89,8 @@ def test_a_wrong_import_is_found_wherever_it_hides(tmp_path: Path) -> None:
     (tmp_path / "nn" / "b.py").write_text("from ..text import c\nfrom .. import api\nfrom kinfolk import load\n")
     (tmp_path / "text" / "c.py").write_text("if TYPE_CHECKING:\n    import torch\n    import kinfolk.errors\n")
     (tmp_path / "drawer" / "d.py").write_text("")
-    places = [fault.split(": ")[0] for fault in import_faults(tmp_path)]
-    assert places == ["drawer/d.py:1", "nn/a.py:2", "nn/b.py:2", "nn/b.py:3", "text/c.py:2"]
+    locations = [fault.split(": ")[0] for fault in import_faults(tmp_path)]
+    assert locations == ["drawer/d.py:1", "nn/a.py:2", "nn/b.py:2", "nn/b.py:3", "text/c.py:2"]
 
 
 def test_no_module_is_a_drawer() -> None:
@@ -109,5 +109,5 @@ def test_no_note_to_self_is_left() -> None:
     for file in files:
         if "__pycache__" not in file.parts:
             lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-            left.extend(f"{file}:{number}" for number, line in enumerate(lines, 1) if note.search(line))
+            left.extend(f"{file}:{index}" for index, line in enumerate(lines, 1) if note.search(line))
     assert left == []

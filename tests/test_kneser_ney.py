@@ -34,11 +34,11 @@ def test_probabilities_sum_to_one_after_every_context(order: int, discount: floa
     assert START not in model.words
     known = [*sorted(model.words), START, "never-seen"]
     contexts = [context for length in range(3) for context in itertools.product(known, repeat=length)]
-    contexts += [(START, *sentence[:place]) for sentence in sentences() for place in range(len(sentence) + 1)]
+    contexts += [(START, *sentence[:index]) for sentence in sentences() for index in range(len(sentence) + 1)]
     for context in contexts:
-        found = [model.probability(word, context) for word in model.words]
-        assert sum(found) == pytest.approx(1, abs=1e-12)
-        assert min(found) > 0
+        result = [model.probability(word, context) for word in model.words]
+        assert sum(result) == pytest.approx(1, abs=1e-12)
+        assert min(result) > 0
 
 
 def test_two_sentences_worked_by_hand() -> None:
@@ -75,7 +75,7 @@ def test_a_word_that_was_never_seen_is_the_unknown_one_or_a_fault() -> None:
 
     model = KneserNey.learn([["a", "<unk>", "b"]], order=2)
     assert model.perplexity([["a", "zebra", "b"]]) == model.perplexity([["a", "<unk>", "b"]])
-    with pytest.raises(ValueError, match="'zebra' was not in the training text"):
+    with pytest.raises(ValueError, match="'zebra'"):
         KneserNey.learn([["a", "b"]], order=2).perplexity([["a", "zebra"]])
     with pytest.raises(ValueError, match="order=0"):
         KneserNey.learn([["a"]], order=0)

@@ -41,8 +41,8 @@ def test_every_requirement_has_a_tested_version_in_its_range() -> None:
 
 def test_continuous_integration_tries_what_is_supported() -> None:
     pythons, torches = (re.findall(r'"([\d.]+)"', line) for line in re.findall(r"(?m)^ +(?:python|torch): \[.*$", CI))
-    told = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if ":: 3." in line]
-    assert pythons == told
+    supported = [line.rpartition(" ")[2] for line in PROJECT["project"]["classifiers"] if ":: 3." in line]
+    assert pythons == supported
     assert pythons[0] == PROJECT["project"]["requires-python"].removeprefix(">=")
     assert f"torch>={torches[0]}" in PROJECT["project"]["dependencies"]
     assert PINNED["torch"].startswith(f"{torches[-1]}.")

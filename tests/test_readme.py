@@ -65,7 +65,7 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     texts = [text for pair in pairs(200) for text in pair]
     documents = ["\n".join([*texts[start : start + 4], ""]) for start in range(0, len(texts), 4)]
     written = {"texts.txt": texts[:3], "articles.txt": documents, "other.txt": documents[:9], "lines.txt": texts[:9]}
-    rows = [f"{text},{1 + number % 2}" for number, text in enumerate(texts[:40])]
+    rows = [f"{text},{1 + index % 2}" for index, text in enumerate(texts[:40])]
     written |= {f"{name}.csv": ["text,stars", *rows] for name in ("reviews", "test", "new")}
     for name, lines in written.items():
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -78,9 +78,9 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", pages_with(r"(?m)^>>> "))
 def test_the_python_of_a_page_gives_what_it_says(name: str) -> None:
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS  # digits that depend on the processor
-    found = doctest.testfile(str(PAGES[name]), module_relative=False, optionflags=flags, encoding="utf-8")
-    assert found.attempted > 2
-    assert found.failed == 0
+    outcome = doctest.testfile(str(PAGES[name]), module_relative=False, optionflags=flags, encoding="utf-8")
+    assert outcome.attempted > 2
+    assert outcome.failed == 0
 
 
 @pytest.mark.usefixtures("minilm", "room")
@@ -155,23 +155,23 @@ def test_tf_idf_reaches_what_the_page_says() -> None:
 
 def needed_by(package: str) -> set[str]:
     """A package and all that it needs, without extras."""
-    found, waiting = set(), [package]
+    names, waiting = set(), [package]
     while waiting:
         name = canonicalize_name(waiting.pop())
-        if name not in found:
-            found.add(name)
+        if name not in names:
+            names.add(name)
             needs = [Requirement(line) for line in metadata.requires(name) or []]
             waiting += [need.name for need in needs if need.marker is None or need.marker.evaluate({"extra": ""})]
-    return found
+    return names
 
 
 def test_what_is_installed_besides_torch_and_numpy_is_as_small_as_the_page_says() -> None:
     beside = needed_by("kinfolk") - {"kinfolk"} - needed_by("torch") - needed_by("numpy")
     assert {"tokenizers", "safetensors"} <= beside
     size = sum(file.size or 0 for name in beside for file in metadata.files(name) or []) / 2**20
-    told = re.search(r"(\d+) MiB are installed", TEXTS["docs/how-to/install.md"])
-    assert told is not None
-    assert size == pytest.approx(float(told[1]), rel=0.1)
+    stated = re.search(r"(\d+) MiB are installed", TEXTS["docs/how-to/install.md"])
+    assert stated is not None
+    assert size == pytest.approx(float(stated[1]), rel=0.1)
     assert size < 50
 
 

@@ -26,7 +26,7 @@ def test_missing_data_ends_in_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     from common import data_file
 
     monkeypatch.setenv("KINFOLK_DATA", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"^no sst2/train\.tsv in .* set KINFOLK_DATA"):
+    with pytest.raises(SystemExit, match=r"sst2/train\.tsv .*KINFOLK_DATA"):
         data_file("sst2/train.tsv")
 
 
@@ -35,7 +35,7 @@ def test_a_wrong_model_ends_in_one_line() -> None:
     command = [sys.executable, str(RECIPES / "sts_benchmark.py"), "--model", "./absent"]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert finished.returncode == 1
-    assert finished.stderr == "error: './absent': no such folder\n"
+    assert finished.stderr.startswith("error: './absent': ")
 
 
 def test_cosine_that_follows_the_gold_scores_correlates_perfectly() -> None:
@@ -60,9 +60,9 @@ def test_one_pass_gives_the_vectors_of_every_layer_choice(pool: str, tmp_path: P
     from layer_choices import LAYERS, all_vectors
 
     model, texts = kinfolk.load(write_sentence_encoder(tmp_path / "model")), ["A short text.", "word " * 100]
-    found = dict(all_vectors(model, texts, pool))
-    assert list(found) == list(LAYERS)
-    for name, vectors in found.items():
+    result = dict(all_vectors(model, texts, pool))
+    assert list(result) == list(LAYERS)
+    for name, vectors in result.items():
         np.testing.assert_allclose(vectors, model.embed(texts, name, pool), rtol=0, atol=1e-5)
 
 

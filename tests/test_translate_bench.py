@@ -14,19 +14,19 @@ def benches_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1]))
 
 
-def found(seconds: dict[tuple[str, str], float]) -> Any:
-    return {place: (took, np.zeros(0)) for place, took in seconds.items()}
+def best_seconds(seconds: dict[tuple[str, str], float]) -> Any:
+    return {key: (took, np.zeros(0)) for key, took in seconds.items()}
 
 
-def test_floors_and_aims_are_judged() -> None:
+def test_floors_and_aims_are_checked() -> None:
     from bench.translate import FAST, GENERATE, PADDED, US, verdict
 
     setting = f"{PADDED}, with our allocator setting"
-    learned = found({(task, name): 17.0 for task in ("shuffled", "sorted") for name in (PADDED, setting)})
-    learned |= found({(task, US): 10.0 for task in ("shuffled", "sorted")})
+    training = best_seconds({(task, name): 17.0 for task in ("shuffled", "sorted") for name in (PADDED, setting)})
+    training |= best_seconds({(task, US): 10.0 for task in ("shuffled", "sorted")})
     peers = {GENERATE: 13.0, **dict.fromkeys(FAST, 20.0), next(iter(FAST)): 9.0}
-    written = found({("translate", name): took for name, took in peers.items()} | {("translate", US): 10.0})
-    text = verdict(learned, written)
+    written = best_seconds({("translate", name): took for name, took in peers.items()} | {("translate", US): 10.0})
+    text = verdict(training, written)
     assert "In training kinfolk is 1.70 times as fast as transformers" in text
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| tra")]
     assert [[cell.strip(" |") for cell in row[2:]] for row in rows] == [

@@ -64,7 +64,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         corpus = dataclasses.replace(asked.corpus, vocabulary=VOCABULARY)
         tiny = dataclasses.replace(asked, changes=sizes, training=training, corpus=corpus, minutes=0.05)
         monkeypatch.setitem(translation.ENTRIES, name, tiny)
-    places = translation.Places.of("translation", data / "output")
+    paths = translation.RecipePaths.of("translation", data / "output")
     monkeypatch.setattr(translation_page, "LONGEST_DRAWN", 6)
     for language, (names, sentences) in translation_page.ALIGNED.items():
         short = [" ".join(list(WORDS)[: number + 2]) for number in range(len(sentences))]
@@ -72,7 +72,7 @@ def run(data: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def started(*names: str, time: bool = False, only_write: bool = False, steps: int | None = 2) -> None:
         given = argparse.Namespace(names=list(names), time=time, only_write=only_write, steps=steps, precision="fp32")
-        translation.run(given, places)
+        translation.run(given, paths)
 
     return started
 
@@ -168,10 +168,10 @@ def test_a_finished_run_that_was_not_noted_is_measured_without_training(run: Run
 
 
 def test_the_figure_of_earlier_settings_stands_beside_that_of_today(run: Run, data: Path) -> None:
-    from common import Places
+    from common import RecipePaths
 
     run("seq2seq")
-    with Places.of("translation", data / "output").noting() as notes:
+    with RecipePaths.of("translation", data / "output").noting() as notes:
         notes["before"] = {"seq2seq": {"test": 76.54}}
     run(only_write=True)
     (row,) = (line for line in (data / "output" / "translation.md").read_text().splitlines() if "**" in line)
@@ -208,11 +208,11 @@ def test_the_command_of_an_entry_says_what_the_recipe_does(command: Command, mon
 
 
 def test_no_english_sentence_of_tatoeba_is_in_two_parts_and_blanks_are_plain(data: Path) -> None:
-    from common import Places
+    from common import RecipePaths
     from translation import TATOEBA
 
-    places = Places.of("translation", data / "output")
-    parts = {part: TATOEBA.pairs(part, places) for part in ("train", "dev", "test")}
+    paths = RecipePaths.of("translation", data / "output")
+    parts = {part: TATOEBA.pairs(part, paths) for part in ("train", "dev", "test")}
     assert sum(map(len, parts.values())) == 160
     sources = {part: {pair.source for pair in pairs} for part, pairs in parts.items()}
     assert all(sources.values())
@@ -221,18 +221,18 @@ def test_no_english_sentence_of_tatoeba_is_in_two_parts_and_blanks_are_plain(dat
 
 
 def test_notes_of_processes_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
-    from common import Places
+    from common import RecipePaths
 
     def add(number: int) -> None:
-        with Places.of("translation", tmp_path).noting() as notes:
+        with RecipePaths.of("translation", tmp_path).noting() as notes:
             notes.setdefault("runs", {})[str(number)] = {"test": number}
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(40)))
-    assert len(Places.of("translation", tmp_path).notes["runs"]) == 40
-    with pytest.raises(TypeError), Places.of("translation", tmp_path).noting() as notes:
+    assert len(RecipePaths.of("translation", tmp_path).notes["runs"]) == 40
+    with pytest.raises(TypeError), RecipePaths.of("translation", tmp_path).noting() as notes:
         notes["runs"] = None + notes["runs"]
-    assert len(Places.of("translation", tmp_path).notes["runs"]) == 40
+    assert len(RecipePaths.of("translation", tmp_path).notes["runs"]) == 40
 
 
 def test_groups_hold_each_sentence_once_by_the_words_of_its_source() -> None:

@@ -26,7 +26,7 @@ KNOWN = {
 }
 WRITERS = [name for family in all_families() if family.is_conditional for name in family.presets]
 PRESETS = [name for family in all_families() if not family.is_conditional for name in family.presets]
-# published with the size of the English model, although their vocabularies are others, which is told
+# published with the size of the English model, although their vocabularies are others, as is said
 ROUGH = ("bert-base-multilingual-cased", "bert-base-chinese")
 
 
@@ -39,8 +39,8 @@ def test_a_published_model_has_the_known_number_of_parameters(name: str, paramet
 def test_the_reference_counts_the_same_parameters(name: str) -> None:
     from transformers import AutoConfig, AutoModel
 
-    family, found = preset(name)
-    config = AutoConfig.for_model(family.name, **found.config.to_hf())
+    family, chosen = preset(name)
+    config = AutoConfig.for_model(family.name, **chosen.config.to_hf())
     options = {"add_pooling_layer": True} if family.has_pooler else {}
     with torch.device("meta"):
         reference = AutoModel.from_config(config, **options)
@@ -49,22 +49,22 @@ def test_the_reference_counts_the_same_parameters(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if name not in ROUGH and describe_preset(name).published])
 def test_the_computed_count_is_near_the_published_one(name: str) -> None:
-    found = describe_preset(name)
-    assert found.published.endswith("M")
-    assert found.parameters / 1e6 == pytest.approx(float(found.published[:-1]), rel=0.06)
+    info = describe_preset(name)
+    assert info.published.endswith("M")
+    assert info.parameters / 1e6 == pytest.approx(float(info.published[:-1]), rel=0.06)
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_model_that_writes_texts_tells_its_settings(name: str) -> None:
-    found = describe_preset(name)
-    assert found.settings is not None
-    assert found.settings["vocabulary_size"] > 0
-    assert "pad_id" not in found.settings
-    if found.published:
-        assert found.parameters / 1e6 == pytest.approx(float(found.published[:-1]), rel=0.06)
+    info = describe_preset(name)
+    assert info.settings is not None
+    assert info.settings["vocabulary_size"] > 0
+    assert "pad_id" not in info.settings
+    if info.published:
+        assert info.parameters / 1e6 == pytest.approx(float(info.published[:-1]), rel=0.06)
 
 
-def test_an_unknown_model_is_told_with_the_nearest_one() -> None:
+def test_an_unknown_model_is_reported_with_the_nearest_one() -> None:
     with pytest.raises(InputError, match='did you mean "bert-base-uncased"'):
         describe_preset("bert-base-uncase")
     with pytest.raises(InputError, match='did you mean "transformer-big"'):
@@ -86,27 +86,27 @@ def test_bert_descends_from_the_transformer() -> None:
 
 
 def test_a_folder_tells_its_parts(tiny_bert: Path) -> None:
-    found = describe_folder(tiny_bert)
-    assert found.family == "BERT"
-    assert found.sizes == {"layers": 2, "width": 32, "heads": 4, "inner_width": 64, "context": 40, "vocabulary": 300}
+    info = describe_folder(tiny_bert)
+    assert info.family == "BERT"
+    assert info.sizes == {"layers": 2, "width": 32, "heads": 4, "inner_width": 64, "context": 40, "vocabulary": 300}
     # tables 300 + 40 + 2 rows and a norm; a block's qkv, output, feed-forward and two norms; the pooler
     block = 3 * (32 * 32 + 32) + (32 * 32 + 32) + (32 * 64 + 64) + (64 * 32 + 32) + 2 * 64
-    assert found.parameters == 342 * 32 + 64 + 2 * block + (32 * 32 + 32)
-    assert found.heads == {"masked_lm": 32 * 32 + 32 + 64 + 300, "next_sentence": 66}
-    assert found.head_parameters == sum(found.heads.values())
-    assert (found.tokenizer, found.tokens, found.recipe, found.manifest) == ("WordPiece", 300, None, "intact")
-    content = as_json(found)
-    assert (content["head_parameters"], content["recipe"]) == (found.head_parameters, None)
+    assert info.parameters == 342 * 32 + 64 + 2 * block + (32 * 32 + 32)
+    assert info.heads == {"masked_lm": 32 * 32 + 32 + 64 + 300, "next_sentence": 66}
+    assert info.head_parameters == sum(info.heads.values())
+    assert (info.tokenizer, info.tokens, info.recipe, info.manifest) == ("WordPiece", 300, None, "intact")
+    content = as_json(info)
+    assert (content["head_parameters"], content["recipe"]) == (info.head_parameters, None)
     assert "settings" not in content
 
 
-def test_a_recipe_is_told(minilm: Path) -> None:
-    found = describe_folder(minilm)
-    assert found.recipe is not None
-    assert (found.recipe.pool, found.recipe.normalize, found.manifest) == ("mean", True, "none")
+def test_a_recipe_is_reported(minilm: Path) -> None:
+    info = describe_folder(minilm)
+    assert info.recipe is not None
+    assert (info.recipe.pool, info.recipe.normalize, info.manifest) == ("mean", True, "none")
 
 
-def test_a_damaged_manifest_is_told_and_damaged_weights_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported_and_damaged_weights_are_refused(tiny_bert: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(tiny_bert, folder)
     weights = bytearray((folder / "model.safetensors").read_bytes())
@@ -120,5 +120,5 @@ def test_a_damaged_manifest_is_told_and_damaged_weights_are_refused(tiny_bert: P
 
 def test_a_published_model_may_be_called_as_the_hub_calls_it() -> None:
     assert describe_name("google-bert/bert-base-uncased") == describe_name("bert-base-uncased")
-    with pytest.raises(FolderError, match="somewhere/else: no such folder"):
+    with pytest.raises(FolderError, match="somewhere/else: "):
         describe_name("somewhere/else")

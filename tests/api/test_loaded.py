@@ -20,15 +20,15 @@ PAIR = ("Bees live in a hive.", "They make honey.")
 
 
 def their_pair_probability(folder: Path, model: type, scores: str) -> float:
-    given = transformers.AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
+    inputs = transformers.AutoTokenizer.from_pretrained(folder)(*PAIR, return_tensors="pt")
     with torch.no_grad():
-        return float(model.from_pretrained(folder).eval()(**given)[scores].softmax(-1)[0, 0])
+        return float(model.from_pretrained(folder).eval()(**inputs)[scores].softmax(-1)[0, 0])
 
 
 def test_the_next_sentence_has_the_probability_of_the_reference(five_layers: Path, encoder: Encoder) -> None:
     expected = their_pair_probability(five_layers, transformers.BertForPreTraining, "seq_relationship_logits")
     assert encoder.next_sentence(*PAIR) == pytest.approx(expected, abs=1e-6)
-    with pytest.raises(MissingHeadError, match="no sentence-order head"):
+    with pytest.raises(MissingHeadError, match="sentence-order"):
         encoder.sentence_order(*PAIR)
 
 
@@ -40,15 +40,15 @@ def test_the_order_of_sentences_has_the_probability_of_the_reference(tmp_path: P
 
 
 def test_a_pair_that_is_too_long_is_refused(encoder: Encoder) -> None:
-    with pytest.raises(InputError, match=r"the pair has \d+ tokens and the model reads 60"):
+    with pytest.raises(InputError, match=r"pair .*60"):
         encoder.next_sentence(" ".join(passages()[:5]), "They make honey.")
-    with pytest.raises(InputError, match="expected a text or a pair"):
+    with pytest.raises(InputError, match="found tuple"):
         encoder.next_sentence(None, "They make honey.")  # type: ignore[arg-type]
 
 
 def test_a_vocabulary_that_does_not_fit_the_embedding_is_refused(five_layers: Path, encoder: Encoder) -> None:
     larger = train_tokenizer("wordpiece", passages(), 400)
-    with pytest.raises(TokenizerError, match=r"400 ids.* 320 .*do not belong together"):
+    with pytest.raises(TokenizerError, match=r"400 ids.* 320 "):
         replace(encoder, tokenizer=larger)
     smaller = train_tokenizer("wordpiece", passages(), 200)
     assert replace(encoder, tokenizer=smaller).embed("A cat.").shape == (16,)
@@ -70,16 +70,16 @@ def test_a_saved_folder_opens_in_the_reference_with_the_same_ids_and_vectors(enc
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModel.from_pretrained(folder).eval()
     for text in passages()[:5]:
-        given = tokenizer(text[:120], return_tensors="pt")
-        assert given["input_ids"][0].tolist() == encoder.tokenizer.encode(text[:120]).ids
+        inputs = tokenizer(text[:120], return_tensors="pt")
+        assert inputs["input_ids"][0].tolist() == encoder.tokenizer.encode(text[:120]).ids
         with torch.no_grad():
-            expected = model(**given).last_hidden_state[0].mean(0).numpy()
+            expected = model(**inputs).last_hidden_state[0].mean(0).numpy()
         np.testing.assert_allclose(encoder.embed(text[:120]), expected, rtol=0, atol=1e-5)
 
 
 def test_a_folder_that_exists_is_not_written_over(encoder: Encoder, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("mine")
-    with pytest.raises(FolderError, match="already exists and is not an empty folder"):
+    with pytest.raises(FolderError, match="already exists"):
         encoder.save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
 
@@ -104,18 +104,18 @@ def test_a_later_change_of_the_file_does_not_change_a_loaded_model(encoder: Enco
 
 
 def test_what_is_no_folder_is_a_hub_name_or_an_error(tmp_path: Path) -> None:
-    with pytest.raises(HubError, match=r'"nobody/nothing" is no folder here.*offline mode is on'):
+    with pytest.raises(HubError, match=r'"nobody/nothing".*offline'):
         load("nobody/nothing")
-    with pytest.raises(FolderError, match="no such folder"):
+    with pytest.raises(FolderError, match="missing'"):
         load(tmp_path / "missing")
     (tmp_path / "file").write_text("")
-    with pytest.raises(FolderError, match=r"is a file; give the folder that holds config\.json"):
+    with pytest.raises(FolderError, match=r"file is .*config\.json"):
         load(tmp_path / "file")
 
 
 def test_an_unknown_device_is_refused(five_layers: Path) -> None:
-    with pytest.raises(InputError, match="choose one of auto, cpu, cuda"):
+    with pytest.raises(InputError, match=r"device='gpu'.* auto, cpu, cuda"):
         load(five_layers, device="gpu")
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="finds no CUDA device"):
+        with pytest.raises(InputError, match='device="cuda"'):
             load(five_layers, device="cuda")

@@ -29,13 +29,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def store(cache: Path, name: str, folder: Path) -> Path:
     """Put a folder's files into the cache as the hub's library does: links into a folder of blobs."""
-    place = cache / f"models--{name.replace('/', '--')}"
-    snapshot = place / "snapshots" / COMMIT
-    for made in (snapshot, place / "blobs", place / "refs"):
+    repository = cache / f"models--{name.replace('/', '--')}"
+    snapshot = repository / "snapshots" / COMMIT
+    for made in (snapshot, repository / "blobs", repository / "refs"):
         made.mkdir(parents=True)
-    (place / "refs" / "main").write_text(COMMIT)
+    (repository / "refs" / "main").write_text(COMMIT)
     for file in folder.iterdir():
-        blob = place / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
         blob.write_bytes(file.read_bytes())
         (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
     return snapshot
@@ -58,7 +58,7 @@ def test_a_link_out_of_the_cache_is_refused(good: Path, cache: Path, tmp_path: P
 
 
 def test_a_name_that_is_not_in_the_cache_says_that_it_is_offline(cache: Path) -> None:
-    with pytest.raises(HubError, match=r"offline mode is on \(HF_HUB_OFFLINE\), no copy is in the cache"):
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE"):
         find_model("somebody/unknown")
 
 
@@ -84,28 +84,28 @@ def test_what_cannot_be_a_name_is_a_wrong_path(name: str, cache: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [None, 5, b"folder", ["folder"]], ids=repr)
 def test_what_is_neither_path_nor_name_is_refused(wrong: Any) -> None:
-    with pytest.raises(InputError, match="expected a folder or a hub name"):
+    with pytest.raises(InputError, match="hub name"):
         load(wrong)
 
 
 @pytest.mark.parametrize(("wrong", "kind"), [(5, "an int"), (["folder"], "a list")])
-def test_what_was_given_is_told_with_its_article(wrong: Any, kind: str) -> None:
+def test_what_was_given_is_reported_with_its_article(wrong: Any, kind: str) -> None:
     with pytest.raises(InputError, match=f"found {kind}$"):
         find_model(wrong)
 
 
 def test_the_folder_one_is_in_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FolderError, match=rf"^{tmp_path}/config\.json: no such file"):
+    with pytest.raises(FolderError, match=rf"^{tmp_path}/config\.json: "):
         load(".")
-    with pytest.raises(FolderError, match=r'^"" names no folder'):
+    with pytest.raises(FolderError, match=r'^"" '):
         load("")
 
 
 def test_a_name_that_is_nearly_demo_is_answered_with_it(cache: Path) -> None:
-    with pytest.raises(HubError, match=r'^"demoo" is no folder here.*did you mean "demo"[?]$'):
+    with pytest.raises(HubError, match=r'^"demoo" .*"demo"'):
         load("demoo")
-    with pytest.raises(HubError, match=r"no copy is in the cache$"):
+    with pytest.raises(HubError, match=r'^"somebody/unknown" (?!.*"demo")'):
         load("somebody/unknown")
 
 
@@ -143,9 +143,7 @@ def test_a_pickle_is_fetched_only_where_it_is_allowed_and_needed(
 def test_a_repository_of_pickles_alone_says_how_to_get_them(good: Path, cache: Path) -> None:
     snapshot = store(cache, "somebody/pickled", good)
     (snapshot / "model.safetensors").unlink()
-    with pytest.raises(
-        WeightsError, match=r"no weights; .* pickles are fetched only with allow_pickle=True \(--allow-p"
-    ):
+    with pytest.raises(WeightsError, match=r"allow_pickle=True .*--allow-pickle"):
         load("somebody/pickled")
 
 
@@ -166,10 +164,10 @@ def test_whatever_a_library_makes_of_a_foreign_answer_is_one_line(
         raise error
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(HubError, match=f'^"somebody/tiny" cannot be fetched from the hub: {type(error).__name__}'):
+    with pytest.raises(HubError, match=f'^"somebody/tiny" .*: {type(error).__name__}'):
         find_model("somebody/tiny")
 
 
 def test_a_path_is_never_a_hub_name(cache: Path) -> None:
-    with pytest.raises(FolderError, match="'nobody': no such folder"):
+    with pytest.raises(FolderError, match="'nobody': "):
         find_model(Path("nobody"))

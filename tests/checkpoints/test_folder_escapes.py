@@ -23,7 +23,7 @@ def test_a_link_out_of_the_folder_is_refused(folder: Path, name: str) -> None:
     outside = folder.parent / "outside"
     shutil.move(folder / name, outside)
     (folder / name).symlink_to(outside)
-    with pytest.raises(FolderError, match="leaves the folder; refused"):
+    with pytest.raises(FolderError, match="leaves the folder"):
         load(folder)
 
 
@@ -32,7 +32,7 @@ def test_an_index_that_leads_out_is_refused(folder: Path, name: str) -> None:
     shutil.move(folder / "model.safetensors", folder.parent / "outside.safetensors")
     index = {"weight_map": {"bert.pooler.dense.bias": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(FolderError, match="leaves the folder; refused"):
+    with pytest.raises(FolderError, match="leaves the folder"):
         load(folder)
 
 
@@ -42,7 +42,7 @@ def test_a_recipe_that_leads_out_is_refused(folder: Path) -> None:
         {"type": "x.Pooling", "path": "../other"},
     ]
     (folder / "modules.json").write_text(json.dumps(steps))
-    with pytest.raises(FolderError, match="leaves the folder; refused"):
+    with pytest.raises(FolderError, match="leaves the folder"):
         load(folder)
 
 
@@ -62,7 +62,7 @@ def test_a_hostile_pickle_is_never_run(folder: Path, tmp_path: Path, name: str, 
     (folder / "model.safetensors").unlink()
     with (folder / name).open("wb") as stream:
         write({"bert.pooler.dense.bias": Attack(tmp_path / "harm")}, stream)
-    with pytest.raises(WeightsError, match="is a pickle, which can run code when opened; pass allow_pickle=True"):
+    with pytest.raises(WeightsError, match=r"pickle.*allow_pickle=True"):
         load(folder)
     with pytest.raises(WeightsError, match=rf"{name}: "):
         load(folder, allow_pickle=True)
@@ -71,5 +71,5 @@ def test_a_hostile_pickle_is_never_run(folder: Path, tmp_path: Path, name: str, 
 
 def test_a_vocabulary_that_does_not_fit_is_refused(folder: Path) -> None:
     train_tokenizer("wordpiece", passages(), 330).save(folder)
-    with pytest.raises(TokenizerError, match=r"330 ids .* the embeddings 320"):
+    with pytest.raises(TokenizerError, match=r"330 ids .* 320"):
         load(folder)

@@ -32,8 +32,8 @@ def check(theirs: Any, folder: Path, case: str = "bert") -> None:
     """What we read from the folder scores masked words as `theirs` does."""
     model, tokens = our_model(folder), batch_for(case, *IDS)
     with torch.no_grad():
-        found = model.scores("masked_lm", tokens, model(tokens))
-    close(found, torch.cat([output[0][0] for output in one_by_one(theirs, case, *IDS)]))
+        scores = model.scores("masked_lm", tokens, model(tokens))
+    close(scores, torch.cat([output[0][0] for output in one_by_one(theirs, case, *IDS)]))
 
 
 def test_norms_may_be_called_gamma_and_beta(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_norms_may_be_called_gamma_and_beta(tmp_path: Path) -> None:
 def test_a_norm_under_both_names_is_refused(tmp_path: Path) -> None:
     both("bert", "ForMaskedLM", tmp_path)
     rewrite(tmp_path, lambda tensors: tensors | {"bert.embeddings.LayerNorm.gamma": torch.ones(16)})
-    with pytest.raises(WeightsError, match="under its old and its new name"):
+    with pytest.raises(WeightsError, match=r"old and .*new name"):
         read_checkpoint(tmp_path)
 
 
@@ -68,8 +68,11 @@ def test_a_body_is_read_with_its_prefix_and_without(case: str, tmp_path: Path) -
 
 def test_numbers_of_positions_and_segments_are_no_weights(tmp_path: Path) -> None:
     theirs, _ = both("bert", "ForMaskedLM", tmp_path)
-    places = {"bert.embeddings.position_ids": torch.arange(34)[None], "bert.embeddings.token_type_ids": torch.zeros(34)}
-    rewrite(tmp_path, lambda tensors: tensors | places)
+    numbers = {
+        "bert.embeddings.position_ids": torch.arange(34)[None],
+        "bert.embeddings.token_type_ids": torch.zeros(34),
+    }
+    rewrite(tmp_path, lambda tensors: tensors | numbers)
     check(theirs, tmp_path)
 
 
@@ -119,7 +122,7 @@ def test_duplicates_that_differ_are_what_the_reference_computes_with(tmp_path: P
 def test_an_untied_head_without_its_table_is_refused(tmp_path: Path) -> None:
     both("bert", "ForMaskedLM", tmp_path)
     change_config(tmp_path, tie_word_embeddings=False)
-    with pytest.raises(WeightsError, match=rf"missing 1 tensors: {MASKED}\.decoder\.weight"):
+    with pytest.raises(WeightsError, match=rf"1 tensors: {MASKED}\.decoder\.weight"):
         read_checkpoint(tmp_path)
 
 

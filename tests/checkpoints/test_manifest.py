@@ -40,11 +40,11 @@ def test_a_folder_without_a_manifest_is_foreign(tmp_path: Path) -> None:
 
 
 def test_the_manifest_lists_every_file_but_itself(folder: Path) -> None:
-    found = json.loads((folder / NAME).read_text())
-    assert (found["format"], found["kinfolk"]) == (1, kinfolk.__version__)
-    assert list(found["files"]) == ["1_Pooling/config.json", "config.json", "model.safetensors", "vocab.txt"]
+    manifest = json.loads((folder / NAME).read_text())
+    assert (manifest["format"], manifest["kinfolk"]) == (1, kinfolk.__version__)
+    assert list(manifest["files"]) == ["1_Pooling/config.json", "config.json", "model.safetensors", "vocab.txt"]
     vocabulary = {"bytes": 12, "sha256": sha256(folder / "vocab.txt")}
-    assert found["files"]["vocab.txt"] == vocabulary
+    assert manifest["files"]["vocab.txt"] == vocabulary
 
 
 def test_the_manifest_of_the_same_files_has_the_same_bytes(folder: Path) -> None:
@@ -55,9 +55,9 @@ def test_the_manifest_of_the_same_files_has_the_same_bytes(folder: Path) -> None
 
 def test_fifty_flipped_bytes_are_noticed_wherever_they_are(folder: Path) -> None:
     randomness = random.Random(5)
-    places = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     for _ in range(50):
-        path = randomness.choice(places)
+        path = randomness.choice(files)
         content = path.read_bytes()
         changed = bytearray(content)
         changed[randomness.randrange(len(changed))] ^= randomness.randrange(1, 256)
@@ -68,14 +68,14 @@ def test_fifty_flipped_bytes_are_noticed_wherever_they_are(folder: Path) -> None
     assert check_manifest(folder)
 
 
-def test_each_kind_of_difference_is_told(folder: Path) -> None:
+def test_each_kind_of_difference_is_reported(folder: Path) -> None:
     path = folder / "1_Pooling" / "config.json"
     content = path.read_bytes()
     path.write_bytes(content.replace(b"mean", b"mode"))
-    with pytest.raises(FolderError, match=r"1_Pooling/config\.json: of another content"):
+    with pytest.raises(FolderError, match=r"1_Pooling/config\.json: .*content"):
         check_manifest(folder)
     path.write_bytes(content + b" ")
-    with pytest.raises(FolderError, match=f"of another size: {len(content) + 1} bytes, {NAME} says {len(content)}"):
+    with pytest.raises(FolderError, match=f"{len(content) + 1} bytes, {NAME} .*{len(content)}"):
         check_manifest(folder)
     path.unlink()
     with pytest.raises(FolderError, match=r"1_Pooling/config\.json: missing"):
@@ -94,7 +94,7 @@ def test_additions_that_cannot_matter_are_allowed(folder: Path, name: str) -> No
 @pytest.mark.parametrize("name", ["tokenizer.json", "pytorch_model.bin", "merges.txt", "1_Pooling/model.safetensors"])
 def test_additions_that_kinfolk_could_read_are_refused(folder: Path, name: str) -> None:
     (folder / name).write_text("{}")
-    with pytest.raises(FolderError, match=f"{Path(name).name}: added after"):
+    with pytest.raises(FolderError, match=f"{Path(name).name}: added"):
         check_manifest(folder)
 
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
-from test_folder_mutations import mutated
 
 from kinfolk.checkpoints.folder import TextModel, read_checkpoint, write_checkpoint
 from kinfolk.errors import KinfolkError, WeightsError
 from kinfolk.models.family import Model
 from kinfolk.nn.packed import pack
 from kinfolk.nn.probe import ProbeConfig, ProbeHead
+from support.config_mutations import mutated
 
 CONFIG = ProbeConfig((0, 1, 2), "mix", width=16, labels=3, recurrent=2, hidden=5, scale=0.7, dropout=0.3, crf=True)
 TOKENS = pack([[5, 6, 7], [8]])
@@ -55,10 +55,10 @@ def saved(folder: Path, tmp_path: Path) -> Path:
 def test_what_was_written_is_read_again(name: str, folder: Path, tmp_path: Path) -> None:
     model = with_readout(folder, name, KINDS[name])
     write_checkpoint(tmp_path, TextModel(model))
-    found = read_checkpoint(tmp_path).model
-    assert found.heads[name].config == KINDS[name]
-    assert not found.training
-    torch.testing.assert_close(scores(found, name), scores(model, name), rtol=0, atol=0)
+    result = read_checkpoint(tmp_path).model
+    assert result.heads[name].config == KINDS[name]
+    assert not result.training
+    torch.testing.assert_close(scores(result, name), scores(model, name), rtol=0, atol=0)
 
 
 def test_others_open_the_folder_as_the_encoder_that_it_is(folder: Path, saved: Path) -> None:
@@ -79,14 +79,14 @@ def test_the_layers_under_a_readout_do_not_learn(folder: Path) -> None:
 def test_a_readout_is_saved_alone(folder: Path, tmp_path: Path) -> None:
     model = read_checkpoint(folder).model
     both = model.with_heads({**model.heads, "tag": ProbeHead(KINDS["tag"])})
-    with pytest.raises(WeightsError, match="no other head beside it; here are masked_lm"):
+    with pytest.raises(WeightsError, match="masked_lm"):
         write_checkpoint(tmp_path, TextModel(both))
 
 
 def test_a_head_beside_heads_in_the_weights_is_refused(folder: Path, saved: Path) -> None:
     for name in ("head.json", "head.safetensors"):
         (folder / name).write_bytes((saved / name).read_bytes())
-    with pytest.raises(WeightsError, match="the weights have other heads: masked_lm, next_sentence"):
+    with pytest.raises(WeightsError, match=": masked_lm, next_sentence"):
         read_checkpoint(folder)
 
 
@@ -107,7 +107,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", SETTINGS)
-def test_wrong_settings_are_told_in_one_line(case: str, saved: Path) -> None:
+def test_wrong_settings_are_reported_in_one_line(case: str, saved: Path) -> None:
     changes, message = SETTINGS[case]
     public = json.loads((saved / "head.json").read_text())
     (saved / "head.json").write_text(json.dumps(public | changes))
@@ -118,27 +118,27 @@ def test_wrong_settings_are_told_in_one_line(case: str, saved: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output.weight": None}, "missing 1 tensors: output.weight"),
-        ({"output.wight": torch.zeros(1)}, "1 tensors that head.json lacks: output.wight"),
-        ({"output.bias": torch.zeros(4)}, r"output.bias has shape \(4,\), the settings ask for \(3,\)"),
+        ({"output.weight": None}, "missing .*output.weight"),
+        ({"output.wight": torch.zeros(1)}, "output.wight"),
+        ({"output.bias": torch.zeros(4)}, r"output.bias .*\(4,\), .*\(3,\)"),
         ({"output.bias": torch.full((3,), torch.nan)}, "NaN"),
         ({"output.bias": torch.zeros(3, dtype=torch.int32)}, "not floating-point"),
     ],
 )
-def test_wrong_tensors_are_told_in_one_line(changes: dict[str, Any], message: str, saved: Path) -> None:
+def test_wrong_tensors_are_reported_in_one_line(changes: dict[str, Any], message: str, saved: Path) -> None:
     tensors = load_file(saved / "head.safetensors") | changes
     save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, saved / "head.safetensors")
     with pytest.raises(WeightsError, match=message):
         read_checkpoint(saved)
 
 
-def test_missing_and_cut_files_are_told_in_one_line(saved: Path) -> None:
+def test_missing_and_cut_files_are_reported_in_one_line(saved: Path) -> None:
     weights = (saved / "head.safetensors").read_bytes()
     (saved / "head.safetensors").write_bytes(weights[:-5])
     with pytest.raises(KinfolkError, match=r"head\.safetensors"):
         read_checkpoint(saved)
     (saved / "head.safetensors").unlink()
-    with pytest.raises(KinfolkError, match="no such weights file"):
+    with pytest.raises(KinfolkError, match="no such weights"):
         read_checkpoint(saved)
 
 

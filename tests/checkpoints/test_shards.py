@@ -24,8 +24,8 @@ TENSORS = {name: torch.full((10,), float(number)) for number, name in enumerate(
 
 
 def index_of(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / INDEX).read_text())
-    return found
+    index: dict[str, Any] = json.loads((folder / INDEX).read_text())
+    return index
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_shards_are_read_as_one_source(theirs: Path) -> None:
     source = open_tensors(theirs)
     assert {name: source.shape(name) for name in source.names()} == {"a": (2,), "b": (3,), "c": (1, 1)}
     assert source.read("b").tolist() == [1, 1, 1]
-    with pytest.raises(KinfolkError, match="no tensor 'd'"):
+    with pytest.raises(KinfolkError, match="'d'"):
         source.read("d")
 
 
@@ -76,7 +76,7 @@ def test_a_tensor_that_only_the_index_knows_is_named(theirs: Path) -> None:
     index = index_of(theirs)
     index["weight_map"]["ghost"] = "two.safetensors"
     (theirs / INDEX).write_text(json.dumps(index))
-    with pytest.raises(FolderError, match=r"'two\.safetensors' does not hold 'ghost'"):
+    with pytest.raises(FolderError, match=r"'two\.safetensors' .*'ghost'"):
         open_tensors(theirs)
 
 
@@ -84,13 +84,13 @@ def test_a_tensor_that_only_the_file_knows_is_named(theirs: Path) -> None:
     index = index_of(theirs)
     del index["weight_map"]["b"]
     (theirs / INDEX).write_text(json.dumps(index))
-    with pytest.raises(FolderError, match=r"'one\.safetensors' holds, but the index does not place there, 'b'"):
+    with pytest.raises(FolderError, match=r"'one\.safetensors' .*'b'"):
         open_tensors(theirs)
 
 
 def test_a_tensor_in_two_files_is_refused(theirs: Path) -> None:
     save_file({"c": torch.ones(1), "a": torch.ones(2)}, theirs / "two.safetensors")
-    with pytest.raises(FolderError, match=r"'two\.safetensors' holds.* 'a'"):
+    with pytest.raises(FolderError, match=r"'two\.safetensors' .*'a'"):
         open_tensors(theirs)
 
 
@@ -100,7 +100,7 @@ def test_a_missing_or_damaged_shard_is_named(theirs: Path) -> None:
     with pytest.raises(FolderError, match=r"two\.safetensors: "):
         open_tensors(theirs)
     (theirs / "two.safetensors").unlink()
-    with pytest.raises(FolderError, match=r"two\.safetensors: no such weights file"):
+    with pytest.raises(FolderError, match=r"two\.safetensors: no such"):
         open_tensors(theirs)
 
 
@@ -132,13 +132,13 @@ HOSTILE = [
 def mutated(text: str, rng: random.Random) -> str:
     """An index with one to three faults."""
     for _ in range(rng.randint(1, 3)):
-        place, kind = rng.randrange(len(text) + 1), rng.randrange(4)
+        index, kind = rng.randrange(len(text) + 1), rng.randrange(4)
         if kind == 0:
-            text = text[:place]
+            text = text[:index]
         elif kind == 1:
-            text = text[:place] + rng.choice('"{}[]:,x\0é9') + text[place + rng.randrange(2) :]
+            text = text[:index] + rng.choice('"{}[]:,x\0é9') + text[index + rng.randrange(2) :]
         elif kind == 2:
-            text = text[:place] + rng.choice(STRANGE) + text[place:]
+            text = text[:index] + rng.choice(STRANGE) + text[index:]
         else:
             first, second = rng.choice(NAMES), rng.choice(NAMES)
             text = text.replace(first, second, 1)

@@ -41,7 +41,7 @@ def test_safetensors_come_before_the_index_and_the_index_before_pickles(tmp_path
 
 def test_a_folder_without_weights_says_what_was_looked_for(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
-        with pytest.raises(WeightsError, match=r"no weights; looked for model\.safetensors, .*pytorch_model\.bin"):
+        with pytest.raises(WeightsError, match=r"model\.safetensors, .*pytorch_model\.bin"):
             open_tensors(folder)
 
 
@@ -56,7 +56,7 @@ def test_weights_that_are_a_link_out_of_the_folder_are_refused(tmp_path: Path) -
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.pt"])
 def test_a_pickle_is_refused_without_the_flag(tmp_path: Path, name: str) -> None:
     torch.save(STATE, tmp_path / name)
-    with pytest.raises(WeightsError, match=r"is a pickle.*pass allow_pickle=True \(--allow-pickle\).*kinfolk convert"):
+    with pytest.raises(WeightsError, match=r"pickle.*allow_pickle=True .*--allow-pickle.*kinfolk convert"):
         open_tensors(tmp_path)
 
 
@@ -73,10 +73,10 @@ def test_a_pickle_of_tensors_is_read_with_the_flag(tmp_path: Path, new_format: b
 def test_sharded_pickles_are_read_with_the_flag_only(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(1)}, tmp_path / "pytorch_model-00001-of-00002.bin")
     torch.save({"b": torch.ones(1)}, tmp_path / "pytorch_model-00002-of-00002.bin")
-    weight_map = {name: f"pytorch_model-0000{number}-of-00002.bin" for number, name in enumerate("ab", start=1)}
+    weight_map = {name: f"pytorch_model-0000{index}-of-00002.bin" for index, name in enumerate("ab", start=1)}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
     assert open_tensors(tmp_path, allow_pickle=True).read("b").item() == 1
-    with pytest.raises(WeightsError, match="is a pickle"):
+    with pytest.raises(WeightsError, match="pickle"):
         open_tensors(tmp_path)
 
 

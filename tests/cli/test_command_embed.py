@@ -24,9 +24,9 @@ def lines(tmp_path: Path) -> Path:
 
 
 def expected(model: Path, **options: object) -> np.ndarray:
-    found = load(model, device="cpu").embed(TEXTS, **options)  # type: ignore[arg-type]
-    assert isinstance(found, np.ndarray)
-    return found
+    vectors = load(model, device="cpu").embed(TEXTS, **options)  # type: ignore[arg-type]
+    assert isinstance(vectors, np.ndarray)
+    return vectors
 
 
 def test_every_line_is_a_row_also_an_empty_one(command: Command, tiny_bert: Path, lines: Path, tmp_path: Path) -> None:
@@ -35,9 +35,9 @@ def test_every_line_is_a_row_also_an_empty_one(command: Command, tiny_bert: Path
     assert ended.err.startswith("4 texts, 32 dimensions, ")
     assert ended.err.count("\n") == 1
     assert "\r" not in ended.err
-    found = np.load(tmp_path / "v.npy")
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected(tiny_bert), atol=1e-6)
+    actual = np.load(tmp_path / "v.npy")
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected(tiny_bert), atol=1e-6)
 
 
 @pytest.mark.parametrize(("pool", "meant"), [("max", "max"), ("cls", "first")])
@@ -76,27 +76,27 @@ def test_cut_texts_are_counted_in_one_line(command: Command, tiny_bert: Path, tm
     (tmp_path / "long.txt").write_text("snow " * 500 + "\n")
     start = ("embed", "--model", tiny_bert, "--input", tmp_path / "long.txt", "--output", tmp_path / "v.npy")
     ended = command(*start, "--on-long", "cut")
-    told = ended.err.splitlines()
+    printed = ended.err.splitlines()
     assert ended.code == 0
-    assert len(told) == 2
-    assert told[0].startswith("kinfolk: 1 text was cut: 38 of its tokens kept")
+    assert len(printed) == 2
+    assert printed[0].startswith("kinfolk: 1 text was cut: 38 of its tokens kept")
     ended = command(*start, "--on-long", "error")
     assert ended.code == 2
     assert ended.err.startswith("kinfolk: text 0 has ")
 
 
-def test_bad_rows_are_told_before_the_model_is_loaded(command: Command, tmp_path: Path) -> None:
+def test_bad_rows_are_reported_before_the_model_is_loaded(command: Command, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_text("text,label\na,1\nb\n")
     (tmp_path / "v.npy").write_bytes(b"old")
     absent = tmp_path / "no/model"
     ended = command("embed", "--model", absent, "--input", tmp_path / "rows.csv", "--output", tmp_path / "v.npy")
     assert ended.code == 2
-    assert ended.err == f"kinfolk: {tmp_path}/rows.csv:3: 1 fields, expected 2\n"
+    assert ended.err.startswith(f"kinfolk: {tmp_path}/rows.csv:3: 1 fields")
     assert (tmp_path / "v.npy").read_bytes() == b"old"
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "message"),
     [
         ("--pool", "men", "men"),
         ("--layers", "lst", "lst"),
@@ -106,15 +106,15 @@ def test_bad_rows_are_told_before_the_model_is_loaded(command: Command, tmp_path
         ("--input", "absent.txt", "absent.txt"),
     ],
 )
-def test_a_wrong_value_is_told_in_one_line(
-    command: Command, tiny_bert: Path, lines: Path, tmp_path: Path, option: str, value: str, told: str
+def test_a_wrong_value_is_reported_in_one_line(
+    command: Command, tiny_bert: Path, lines: Path, tmp_path: Path, option: str, value: str, message: str
 ) -> None:
     ended = command("embed", "--model", tiny_bert, "--input", lines, "--output", tmp_path / "v.npy", option, value)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err
     assert ended.err.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lines.txt"]
 
 
 def test_layers_are_numbers_or_a_name() -> None:
-    assert [parse_layers(given) for given in ("last", "3", "0,6,12", "1,")] == ["last", [3], [0, 6, 12], "1,"]
+    assert [parse_layers(value) for value in ("last", "3", "0,6,12", "1,")] == ["last", [3], [0, 6, 12], "1,"]

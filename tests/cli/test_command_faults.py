@@ -83,7 +83,7 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
 def test_a_fault_of_the_folder_is_one_line_and_no_output(
     command: Command, good: Path, tmp_path: Path, fault: str
 ) -> None:
-    damage, told = FAULTS[fault]
+    damage, message = FAULTS[fault]
     folder = Path(shutil.copytree(good, tmp_path / "model"))
     damage(folder)
     (tmp_path / "lines.txt").write_text("A cat.\n")
@@ -91,7 +91,7 @@ def test_a_fault_of_the_folder_is_one_line_and_no_output(
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith("kinfolk: ")
     assert ended.err.count("\n") == 1
-    assert told in ended.err
+    assert message in ended.err
     assert list(tmp_path.glob("*vectors*")) == []
 
 
@@ -105,7 +105,8 @@ def test_the_input_is_not_written_over(command: Command, good: Path, tmp_path: P
     lines = tmp_path / "own.jsonl"
     lines.write_text('{"text": "A cat."}\n')
     ended = command("embed", "--model", good, "--input", lines, "--output", lines, "--pool", "none")
-    assert (ended.code, ended.err) == (2, f"kinfolk: {lines} is the input itself; choose another name for the output\n")
+    assert (ended.code, ended.err.count("\n")) == (2, 1)
+    assert ended.err.startswith(f"kinfolk: {lines} is the input")
     assert lines.read_text() == '{"text": "A cat."}\n'
 
 
@@ -128,5 +129,5 @@ def test_a_task_that_a_family_has_no_head_for_is_one_line(command: Command, tmp_
     files = ("--train", tmp_path / "questions.json", "--dev", tmp_path / "questions.json", "--output", tmp_path / "run")
     ended = command("finetune", "--model", tmp_path / "lm", "--task", "answer", *files)
     assert ended.code == 2
-    assert ended.err.splitlines()[-1].startswith("kinfolk: Recurrent LM has no span head; its heads are next_token, ")
+    assert ended.err.splitlines()[-1].startswith("kinfolk: Recurrent LM has no span head")
     assert "Traceback" not in ended.err

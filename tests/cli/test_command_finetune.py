@@ -23,10 +23,10 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(["id", "text", "label"])
-        for number in range(120):
-            taste = ("salt", "sand")[number % 2]
-            text = f"{words[number % 6]}, {taste}\n{words[(number // 6) % 6]} {number // 36}"
-            writer.writerow([number, text, f"{taste}y"])
+        for index in range(120):
+            taste = ("salt", "sand")[index % 2]
+            text = f"{words[index % 6]}, {taste}\n{words[(index // 6) % 6]} {index // 36}"
+            writer.writerow([index, text, f"{taste}y"])
     return path
 
 
@@ -47,11 +47,11 @@ def test_predictions_keep_every_column_and_add_label_and_probability(
         "predict", "--model", trained, "--input", table, "--output", tmp_path / "out.csv", "--device", "cpu"
     )
     assert ended.code == 0
-    given, found = (list(csv.DictReader(path.open(newline=""))) for path in (table, tmp_path / "out.csv"))
-    assert list(found[0]) == ["id", "text", "label", "predicted_label", "predicted_probability"]
-    assert [{name: row[name] for name in given[0]} for row in found] == given
-    assert {row["predicted_label"] for row in found} <= {"salty", "sandy"}
-    assert all(0.5 <= float(row["predicted_probability"]) <= 1 for row in found)
+    rows, predicted = (list(csv.DictReader(path.open(newline=""))) for path in (table, tmp_path / "out.csv"))
+    assert list(predicted[0]) == ["id", "text", "label", "predicted_label", "predicted_probability"]
+    assert [{name: row[name] for name in rows[0]} for row in predicted] == rows
+    assert {row["predicted_label"] for row in predicted} <= {"salty", "sandy"}
+    assert all(0.5 <= float(row["predicted_probability"]) <= 1 for row in predicted)
 
 
 def test_bad_rows_are_named_or_left_out_with_a_note(command: Command, trained: Path, tmp_path: Path) -> None:
@@ -63,20 +63,20 @@ def test_bad_rows_are_named_or_left_out_with_a_note(command: Command, trained: P
     assert f'{source}:2: "text" is null' in ended.err
     ended = command(*usual, "--max-bad-rows", "1")
     assert ended.code == 0
-    assert "note: 1 bad rows were left out" in ended.err
+    assert "1 bad rows" in ended.err
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 3
 
 
 def test_evaluation_counts_what_prediction_says(command: Command, trained: Path, table: Path, tmp_path: Path) -> None:
     ended = command("evaluate", "--model", trained, "--input", table, "--json", "--device", "cpu")
     assert ended.code == 0
-    found = json.loads(ended.out)
+    output = json.loads(ended.out)
     command("predict", "--model", trained, "--input", table, "--output", tmp_path / "out.jsonl", "--device", "cpu")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     right = sum(row["label"] == row["predicted_label"] for row in rows)
-    assert found["metrics"]["accuracy"] == pytest.approx(right / len(rows))
-    assert sum(map(sum, found["confusion"])) == len(rows)
-    assert found["labels"] == ["salty", "sandy"]
+    assert output["metrics"]["accuracy"] == pytest.approx(right / len(rows))
+    assert sum(map(sum, output["confusion"])) == len(rows)
+    assert output["labels"] == ["salty", "sandy"]
 
 
 def test_the_trained_model_loads_in_transformers_with_equal_scores_and_names(trained: Path) -> None:
@@ -89,17 +89,17 @@ def test_the_trained_model_loads_in_transformers_with_equal_scores_and_names(tra
     texts = ["water and salt", "a river of sand", "nothing"]
     with torch.no_grad():
         expected = theirs(**tokenizer(texts, padding=True, return_tensors="pt")).logits
-    found = torch.from_numpy(next(score_texts(ours, texts)))
-    assert (found - expected).abs().max() < 1e-5
+    actual = torch.from_numpy(next(score_texts(ours, texts)))
+    assert (actual - expected).abs().max() < 1e-5
 
 
 def test_python_says_what_the_command_says(command: Command, trained: Path, table: Path, tmp_path: Path) -> None:
     command("predict", "--model", trained, "--input", table, "--output", tmp_path / "out.jsonl", "--device", "cpu")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     model = kinfolk.load(trained, device="cpu")
-    found = model.classify(row["text"] for row in rows)
-    assert [guess.label for guess in found] == [row["predicted_label"] for row in rows]
-    assert all(abs(sum(guess.probabilities.values()) - 1) < 1e-6 for guess in found)
+    predictions = model.classify(row["text"] for row in rows)
+    assert [guess.label for guess in predictions] == [row["predicted_label"] for row in rows]
+    assert all(abs(sum(guess.probabilities.values()) - 1) < 1e-6 for guess in predictions)
     assert model.classify(rows[0]["text"]).label == rows[0]["predicted_label"]
 
 

@@ -62,7 +62,7 @@ print(*sorted(names), file=sys.stderr)
     assert finished.stderr.splitlines()[-1].split() == [f"kinfolk.cli.{name}" for name in commands]
 
 
-def test_the_version_is_told(command: Command) -> None:
+def test_the_version_is_reported(command: Command) -> None:
     assert command("--version").out == f"kinfolk {__version__}\n"
 
 

@@ -59,8 +59,8 @@ def test_info_draws_the_family(command: Command) -> None:
 
 def test_info_shows_computed_beside_published_parameters(command: Command) -> None:
     assert "109,482,240 (published: 110M)" in command("info", "bert-base-uncased").out
-    found = json.loads(command("info", "albert-base-v2", "--json").out)
-    assert (found["parameters"], found["sizes"]["layers"]) == (11_683_584, 12)
+    output = json.loads(command("info", "albert-base-v2", "--json").out)
+    assert (output["parameters"], output["sizes"]["layers"]) == (11_683_584, 12)
     assert 'did you mean "roberta-base"' in command("info", "robert-base").err
 
 
@@ -78,15 +78,17 @@ def test_info_shows_a_family_with_its_models(command: Command) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("mymodel", "`kinfolk info` lists the families, `kinfolk info bert` the models of one"),
-        ("demoo", 'did you mean "demo"?'),
-        ("roberts", 'did you mean "roberta"?'),
+        ("mymodel", "`kinfolk info bert`"),
+        ("demoo", '"demo"'),
+        ("roberts", '"roberta"'),
     ],
 )
 def test_info_of_an_unknown_name_says_what_it_is_not(command: Command, name: str, hint: str) -> None:
     ended = command("info", name)
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err == f'kinfolk: "{name}" is neither a folder here nor a published model; {hint}\n'
+    assert ended.err.count("\n") == 1
+    assert ended.err.startswith(f'kinfolk: "{name}" ')
+    assert hint in ended.err
 
 
 def test_info_describes_a_folder(command: Command, tiny_bert: Path, tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_info_describes_a_folder(command: Command, tiny_bert: Path, tmp_path: Pa
     assert shown[-1].split() == ["manifest", "intact"]
     assert any(line.startswith("heads            masked_lm, next_sentence (") for line in shown)
     assert json.loads(command("info", tiny_bert, "--json").out)["heads"].keys() == {"masked_lm", "next_sentence"}
-    assert "no such folder" in command("info", tmp_path / "absent").err
+    assert str(tmp_path / "absent") in command("info", tmp_path / "absent").err
     ended = command("info", tmp_path)
     assert ended.code == 2
     assert "config.json" in ended.err
@@ -124,12 +126,12 @@ def test_search_builds_and_answers(command: Command, tiny_bert: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [((), "--build"), (("q",), "index.json"), (("q", "--column", "text"), "--column")],
 )
 def test_search_tells_what_is_missing(
-    command: Command, tiny_bert: Path, tmp_path: Path, arguments: tuple[str, ...], told: str
+    command: Command, tiny_bert: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     ended = command("search", "--model", tiny_bert, "--index", tmp_path / "absent", *arguments)
     assert ended.code == 2
-    assert told in ended.err
+    assert message in ended.err

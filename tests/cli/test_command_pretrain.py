@@ -25,8 +25,8 @@ def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_
     sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary-size", "35"]
     ended = command("pretrain", "gru", "--corpus", corpus, *SMALL, *sizes, "--output", tmp_path / "lm")
     assert ended.code == 0
-    assert "vocabulary  Unigram, 35 tokens" in ended.err
-    assert "step 2 of 2, loss" in ended.err
+    assert "Unigram, 35 tokens" in ended.err
+    assert "step 2 of 2" in ended.err
     rows = {line.split()[0]: line.split()[1:] for line in ended.out.splitlines()[1:]}
     assert list(rows) == ["perplexity", "nats_per_character"]
     assert all(float(value) > 0 < float(baseline) for value, baseline in rows.values())
@@ -61,15 +61,15 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
     ]
     ended = command(*start, *data)
     assert ended.code == 0, ended.err
-    assert "of them from a language model" in ended.err
+    assert "from a language model" in ended.err
     config = load_translator(tmp_path / "run", device="cpu").model.config
     assert (config.width, config.hidden, config.tied) == (200, 200, False)
     assert (config.vocabulary_size, config.target_vocabulary_size) == (40, 45)
 
 
-def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
+def test_wrong_usage_is_reported(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
     run = ["pretrain", "lstm", "--corpus", corpus, "--output", tmp_path / "lm"]
-    for arguments, told in (
+    for arguments, message in (
         ([*run, "--vocabulary-size", "90000"], "vocabulary_size=90000"),
         ([*run, "--size", "huge"], "huge"),
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
@@ -78,5 +78,5 @@ def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tm
     ):
         ended = command(*arguments)
         assert ended.code == 2
-        assert told in ended.err, ended.err
+        assert message in ended.err, ended.err
     assert not (tmp_path / "lm").exists()

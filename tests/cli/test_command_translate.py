@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,10 @@ SET = "width=32,hidden=32,layers=1,dropout=0,score=dot"
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    found = tmp_path / "train.en", tmp_path / "train.xx"
-    for side, path in enumerate(found):
+    paths = tmp_path / "train.en", tmp_path / "train.xx"
+    for side, path in enumerate(paths):
         path.write_text("".join(f"{pair[side]}\n" for pair in pairs(60)))
-    return found
+    return paths
 
 
 def test_training_tells_what_it_does_and_keeps_a_model(
@@ -30,14 +31,14 @@ def test_training_tells_what_it_does_and_keeps_a_model(
     data = ["--source", files[0], "--target", files[1], "--dev", write_pairs(tmp_path / "dev.tsv", 10, seed=1)]
     ended = command("train-translator", *data, *options, "--output", tmp_path / "run", "--device", "cpu")
     assert ended.code == 0
-    assert "pairs       60 to train on, 10 for dev" in ended.err
-    assert "step 4 of 4, loss" in ended.err
+    assert re.search(r"pairs .*\b60\b.*\b10\b", ended.err)
+    assert "step 4 of 4" in ended.err
     assert "bleu" in ended.out
-    assert "sacreBLEU nrefs:1|" in ended.out
+    assert "nrefs:1|" in ended.out
     settings = load_translator(tmp_path / "run", device="cpu").model.config
     assert (settings.score, settings.bidirectional, settings.source_hidden) == ("dot", True, 16)
     again = command("train-translator", *data, *options, "--output", tmp_path / "run", "--device", "cpu")
-    assert (again.code, "already holds a trained model" in again.err) == (2, True)
+    assert (again.code, "already holds" in again.err) == (2, True)
 
 
 def test_texts_are_translated_line_by_line(command: Command, small_translator: Path) -> None:
@@ -51,19 +52,19 @@ def test_texts_are_translated_line_by_line(command: Command, small_translator: P
     assert [line.split("\t")[1] for line in several] == [option["text"] for option in options]
 
 
-def test_the_best_of_several_texts_are_told_with_their_numbers(
+def test_the_best_of_several_texts_are_reported_with_their_numbers(
     command: Command, small_translator: Path, tmp_path: Path
 ) -> None:
     texts = ["salt moon", "", "star"]
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
-    given = command("translate", "--model", small_translator, *texts, "--n-best", "2").out
-    lines = [line.split("\t") for line in given.split("\n")[:-1]]
+    output = command("translate", "--model", small_translator, *texts, "--n-best", "2").out
+    lines = [line.split("\t") for line in output.split("\n")[:-1]]
     assert [number for number, _, _ in lines] == ["1", "1", "2", "3", "3"]
     assert (lines[0][2], lines[2][2], lines[3][2]) == ("lun sel", "", "ast")
     assert float(lines[0][1]) > float(lines[1][1])
     assert (
         command("translate", "--model", small_translator, "--input", tmp_path / "texts.txt", "--n-best", "2").out
-        == given
+        == output
     )
 
 
@@ -83,7 +84,7 @@ def test_a_file_is_translated_to_a_file_or_to_the_screen(
 
 def test_a_warning_is_one_line(command: Command, small_translator: Path) -> None:
     ended = command("translate", "--model", small_translator, "salt " * 9)
-    assert ended.err.startswith("kinfolk: 1 texts are longer than the 7 tokens")
+    assert re.match("kinfolk: 1 texts .*7 tokens", ended.err)
     assert ended.err.count("\n") == 1
 
 
@@ -96,26 +97,26 @@ def test_an_alignment_is_shown_or_drawn(command: Command, small_translator: Path
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     for options in ([], ["--json"], ["--output", tmp_path / "y.png"]):
         ended = command("align", "--model", small_translator, "salt", "--layer", "2", *options)
-        assert (ended.code, "layer=2: the model has 1" in ended.err) == (2, True)
+        assert (ended.code, "layer=2" in ended.err) == (2, True)
 
 
 def test_a_translator_is_measured_by_bleu(command: Command, small_translator: Path, tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "test.tsv", 20, seed=8)
-    found = json.loads(command("evaluate", "--model", small_translator, "--input", path, "--json").out)
-    assert found["pairs"] == 20
-    assert found["metrics"]["bleu"] > 80
-    assert found["signature"].startswith("nrefs:1|")
+    output = json.loads(command("evaluate", "--model", small_translator, "--input", path, "--json").out)
+    assert output["pairs"] == 20
+    assert output["metrics"]["bleu"] > 80
+    assert output["signature"].startswith("nrefs:1|")
     for side, name in enumerate(("a.en", "a.xx")):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in pairs(20, seed=8)))
     table = command(
         "evaluate", "--model", small_translator, "--input", tmp_path / "a.en", "--target", tmp_path / "a.xx"
     )
-    assert f"bleu         {found['metrics']['bleu']:.4f}" in table.out
+    assert f"bleu         {output['metrics']['bleu']:.4f}" in table.out
 
 
-def test_wrong_usage_is_told(command: Command, small_translator: Path, tiny_bert: Path, tmp_path: Path) -> None:
+def test_wrong_usage_is_reported(command: Command, small_translator: Path, tiny_bert: Path, tmp_path: Path) -> None:
     run = ["train-translator", "--output", tmp_path / "run"]
-    for arguments, told in (
+    for arguments, message in (
         (run, "pairs"),
         ([*run, "--pairs", tmp_path / "absent.tsv"], "absent.tsv"),
         ([*run, "--dev-source", "x"], "--dev-target"),
@@ -129,7 +130,7 @@ def test_wrong_usage_is_told(command: Command, small_translator: Path, tiny_bert
     ):
         ended = command(*arguments)
         assert ended.code == 2
-        assert told in ended.err, ended.err
+        assert message in ended.err, ended.err
     assert not (tmp_path / "run").exists()
 
 

@@ -62,8 +62,8 @@ def test_options_of_each_training_reach_its_run(
     function: Callable[..., None], arguments: dict[Callable[..., None], list[Any]], command: Command, tmp_path: Path
 ) -> None:
     changes = {"--lr": 0.5, "--steps": 2, "--schedule": "one_cycle", "--weight-decay": 0.25, "--seed": 5}
-    given = [word for pair in changes.items() for word in pair]
-    ended = command(*arguments[function], *given, "--device", "cpu", "--output", tmp_path / "run")
+    words = [word for pair in changes.items() for word in pair]
+    ended = command(*arguments[function], *words, "--device", "cpu", "--output", tmp_path / "run")
     assert ended.code == 0, ended.err
     described = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
     described |= described["optimization"]

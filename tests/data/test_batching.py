@@ -44,14 +44,14 @@ def test_a_batch_depends_on_seed_and_step_alone(lengths: list[int], seed: int, s
 
 
 def test_epochs_differ_and_seeds_differ() -> None:
-    lengths = [number % 40 + 1 for number in range(4000)]
+    lengths = [index % 40 + 1 for index in range(4000)]
     plan = BatchSampler(lengths, 0, 20)
     assert plan.batch(0) != plan.batch(plan.steps(1))
     assert plan.batch(0) != BatchSampler(lengths, 1, 20).batch(0)
 
 
 def test_lengths_and_the_classes_that_go_with_them_are_mixed_in_every_batch() -> None:
-    lengths = [5 if number % 2 else 40 for number in range(1350)]
+    lengths = [5 if index % 2 else 40 for index in range(1350)]
     plan = BatchSampler(lengths, 0, 32)
     shares = [sum(lengths[n] == 5 for n in plan.batch(s)) / len(plan.batch(s)) for s in range(plan.steps(4))]
     assert 0.1 < min(shares) < max(shares) < 0.9
@@ -60,7 +60,7 @@ def test_lengths_and_the_classes_that_go_with_them_are_mixed_in_every_batch() ->
 @few
 @given(tokens=st.none() | st.integers(60, 400))
 def test_within_a_stretch_neighbours_are_alike_in_length(tokens: int | None) -> None:
-    lengths = [number % 40 + 1 for number in range(4000)]
+    lengths = [index % 40 + 1 for index in range(4000)]
     plan = BatchSampler(lengths, 0, 20, tokens, stretch=50)
     steps = plan.steps(1)
     spread = [max(lengths[n] for n in plan.batch(s)) - min(lengths[n] for n in plan.batch(s)) for s in range(steps)]

@@ -60,7 +60,7 @@ def test_a_file_without_text_is_refused_by_name(content: bytes, tmp_path: Path) 
 
 
 def test_the_last_documents_are_held_out_or_the_last_lines_of_a_single_one() -> None:
-    many = [str(number) for number in range(100)]
+    many = [str(index) for index in range(100)]
     assert split_documents(many, 0.05, 1) == (many[:95], many[95:])
     assert split_documents(many[:3], 0.05, 2) == (many[:1], many[1:3])
     assert split_documents(["\n".join(many)], 0.05, 1) == (["\n".join(many[:95])], ["\n".join(many[95:])])

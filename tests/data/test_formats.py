@@ -1,4 +1,4 @@
-"""Lines and columns are handed out whole and one at a time; a fault is told as file:line: reason."""
+"""Lines and columns are handed out whole and one at a time; a fault is reported as file:line: reason."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kinfolk.data.formats import LONGEST_LINE, read_lines, read_rows, read_texts
 from kinfolk.errors import DataError, FolderError, KinfolkError
 
 
-def fault(found: Iterator[object]) -> str:
+def fault(rows: Iterator[object]) -> str:
     with pytest.raises(DataError) as caught:
-        list(found)
+        list(rows)
     return str(caught.value)
 
 
@@ -44,7 +44,7 @@ def test_lines_come_before_the_file_is_read_to_its_end(monkeypatch: pytest.Monke
     assert stream.tell() == 4
 
 
-def test_bytes_that_are_not_utf8_are_told_by_line(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_reported_by_line(tmp_path: Path) -> None:
     path = written(tmp_path, "lines.txt", b"good\nb\xffd\ngood\n\xc3\n")
     assert fault(read_lines(path)) == (
         f"{path}:2: not UTF-8 text (byte 2 of the line); {path}:4: not UTF-8 text (byte 1 of the line)"
@@ -58,7 +58,7 @@ def test_nothing_after_a_fault_is_handed_out(tmp_path: Path) -> None:
         next(rows)
 
 
-def test_twenty_faults_are_told_at_once_and_no_more(tmp_path: Path) -> None:
+def test_twenty_faults_are_reported_at_once_and_no_more(tmp_path: Path) -> None:
     path = written(tmp_path, "lines.txt", b"\xff\n" * 50)
     assert fault(read_lines(path)).count(f"{path}:") == 20
 
@@ -115,18 +115,18 @@ def test_json_lines_keep_their_other_values(tmp_path: Path) -> None:
     assert list(read_rows(path, "text")) == [{"text": "a", "stars": 4}, {"text": ""}]
 
 
-def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
+def test_every_bad_row_is_reported_with_its_line(tmp_path: Path) -> None:
     path = written(tmp_path, "rows.csv", 'text,label\n"two\nlines",1\nonly\na,b,c\nd,1\n"open,1\n')
     assert fault(read_rows(path, "text")) == (
         f"{path}:4: 1 fields, expected 2; {path}:5: 3 fields, expected 2; {path}:7: a quote is opened and never closed"
     )
     path = written(tmp_path, "rows.jsonl", '{"text": 3}\n[1]\n{"text"\n{"txt": "a"}\n{"text": "a", "text": "b"}\n')
-    told = fault(read_rows(path, "text")).split("; ")
-    assert told[0] == f'{path}:1: "text" is a number, expected a string'
-    assert told[1] == f"{path}:2: expected an object, found a list"
-    assert told[2].startswith(f"{path}:3: not valid JSON")
-    assert told[3:5] == [f'{path}:4: no column "text"', "there are: txt"]
-    assert told[-1] == f"{path}:5: duplicate key 'text'"
+    messages = fault(read_rows(path, "text")).split("; ")
+    assert messages[0] == f'{path}:1: "text" is a number, expected a string'
+    assert messages[1] == f"{path}:2: expected an object, found a list"
+    assert messages[2].startswith(f"{path}:3: not valid JSON")
+    assert messages[3:5] == [f'{path}:4: no column "text"', "there are: txt"]
+    assert messages[-1] == f"{path}:5: duplicate key 'text'"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_every_bad_row_is_told_with_its_line(tmp_path: Path) -> None:
         ("", 'no column "text"; there are: none'),
     ],
 )
-def test_a_missing_column_is_told_with_those_there_are(tmp_path: Path, header: str, reason: str) -> None:
+def test_a_missing_column_is_reported_with_those_there_are(tmp_path: Path, header: str, reason: str) -> None:
     path = written(tmp_path, "rows.csv", f"{header}\na,b,c\n" if header else "")
     assert fault(read_rows(path, "text")) == f"{path}:1: {reason}"
 

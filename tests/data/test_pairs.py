@@ -1,4 +1,4 @@
-"""Pairs from one file or two: what is wrong is told by its line, and no source stands on both sides of a split."""
+"""Pairs from one file or two: what is wrong is reported by its line, and no source stands on both sides of a split."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ def sides(pairs: list[Pair]) -> list[tuple[str, str]]:
 
 def test_a_tsv_has_a_source_and_a_target_in_each_line(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", '\ufeffGo.\tVa !\r\n\r\n"Hi" \u2028 there\tSalut "\n')
-    found = read_pairs(path)
-    assert sides(found.examples) == [("Go.", "Va !"), ('"Hi" \u2028 there', 'Salut "')]
-    assert [pair.location for pair in found.examples] == [f"{path}:1", f"{path}:3"]
+    table = read_pairs(path)
+    assert sides(table.examples) == [("Go.", "Va !"), ('"Hi" \u2028 there', 'Salut "')]
+    assert [pair.location for pair in table.examples] == [f"{path}:1", f"{path}:3"]
 
 
-def test_wrong_rows_are_told_with_their_lines_all_at_once(tmp_path: Path) -> None:
+def test_wrong_rows_are_reported_with_their_lines_all_at_once(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", b"a\tb\nc\nd\te\tf\ng\t \n\t h\n\xff\tz\ni\tj\n")
     with pytest.raises(DataError) as caught:
         read_pairs(path)
-    told = str(caught.value)
+    message = str(caught.value)
     for line, reason in {
         2: "1 fields",
         3: "3 fields",
-        4: "the target is empty",
-        5: "the source is empty",
+        4: "the target",
+        5: "the source",
         6: "not UTF-8",
     }.items():
-        assert f"{path}:{line}: {reason}" in told
-    found = read_pairs(path, max_bad_rows=5)
-    assert (sides(found.examples), found.bad) == ([("a", "b"), ("i", "j")], 5)
+        assert f"{path}:{line}: {reason}" in message
+    table = read_pairs(path, max_bad_rows=5)
+    assert (sides(table.examples), table.bad) == ([("a", "b"), ("i", "j")], 5)
 
 
-def test_only_the_first_twenty_wrong_rows_are_told(tmp_path: Path) -> None:
+def test_only_the_first_twenty_wrong_rows_are_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", "no tab here\n" * 100)
     with pytest.raises(DataError) as caught:
         read_pairs(path)
@@ -54,9 +54,9 @@ def test_only_the_first_twenty_wrong_rows_are_told(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.tsv", b"a\tb\nc\0\td\n")
-    with pytest.raises(DataError, match=r"pairs\.tsv:2: a NUL byte"):
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: .*NUL"):
         read_pairs(path)
-    with pytest.raises(DataError, match="two files of lines"):
+    with pytest.raises(DataError, match="two files"):
         read_pairs(written(tmp_path / "pairs.txt", "a\tb\n"))
     with pytest.raises(DataError, match=r"empty\.tsv"):
         read_pairs(written(tmp_path / "empty.tsv", ""))
@@ -71,31 +71,31 @@ def test_columns_of_a_table_can_be_named(name: str, tmp_path: Path) -> None:
         lines = [json.dumps(dict(zip(("en", "fr", "id"), row, strict=True))) for row in rows]
     path = written(tmp_path / name, "\n".join(lines) + "\n")
     assert sides(read_pairs(path, ["en", "fr"]).examples) == [(one, two) for one, two, _ in rows]
-    with pytest.raises(DataError, match='no column "de"'):
+    with pytest.raises(DataError, match='"de"'):
         read_pairs(path, ["en", "de"])
     with pytest.raises(InputError, match="two columns"):
         read_pairs(path, ["en"])
 
 
-def test_a_value_that_is_no_text_is_told(tmp_path: Path) -> None:
+def test_a_value_that_is_no_text_is_reported(tmp_path: Path) -> None:
     path = written(tmp_path / "pairs.jsonl", '{"source": "a", "target": 3}\n{"source": "b"}\n')
-    with pytest.raises(DataError, match=r'1: "target" is a number, expected a string; .*:2: no column "target"'):
+    with pytest.raises(DataError, match=r':1: "target" .*number.*:2: .*"target"'):
         read_pairs(path, max_bad_rows=0)
 
 
 def test_lines_of_two_files_belong_together(tmp_path: Path) -> None:
     source = written(tmp_path / "a.en", b"one\n\xff\nthree\n\nfive\n")
     target = written(tmp_path / "a.fr", "un\ndeux\ntrois\nquatre\ncinq\n")
-    found = read_parallel(source, target, max_bad_rows=2)
-    assert sides(found.examples) == [("one", "un"), ("three", "trois"), ("five", "cinq")]
-    with pytest.raises(DataError, match=r"a\.en:2: .*not UTF-8.*a\.en:4: the source is empty"):
+    table = read_parallel(source, target, max_bad_rows=2)
+    assert sides(table.examples) == [("one", "un"), ("three", "trois"), ("five", "cinq")]
+    with pytest.raises(DataError, match=r"a\.en:2: .*UTF-8.*a\.en:4: .*source"):
         read_parallel(source, target)
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 5), (5, 3)])
 def test_files_of_different_length_are_refused_with_both_counts(first: int, second: int, tmp_path: Path) -> None:
     source, target = written(tmp_path / "a.en", "a\n" * first), written(tmp_path / "a.fr", "b\n" * second)
-    with pytest.raises(DataError, match=rf"a\.en has {first} lines and .*a\.fr has {second}"):
+    with pytest.raises(DataError, match=rf"a\.en .*\b{first} .*a\.fr .*\b{second}\b"):
         read_parallel(source, target)
 
 
@@ -108,22 +108,22 @@ def test_pairs_in_memory_are_checked() -> None:
 
 
 def test_no_source_is_on_both_sides_of_a_split() -> None:
-    pairs = [Pair(f"Source {number % 60}", f"target {number}", "") for number in range(200)]
-    pairs += [Pair(f"source  {number}", "again", "") for number in range(60)]  # the same, case and blanks aside
-    kept, held = split_pairs(pairs, seed=3)
-    assert 20 <= len(held) <= 26
-    assert len(kept) + len(held) == 260
-    plain = [{" ".join(pair.source.lower().split()) for pair in side} for side in (kept, held)]
+    pairs = [Pair(f"Source {index % 60}", f"target {index}", "") for index in range(200)]
+    pairs += [Pair(f"source  {index}", "again", "") for index in range(60)]  # the same, case and blanks aside
+    kept, dev = split_pairs(pairs, seed=3)
+    assert 20 <= len(dev) <= 26
+    assert len(kept) + len(dev) == 260
+    plain = [{" ".join(pair.source.lower().split()) for pair in side} for side in (kept, dev)]
     assert not plain[0] & plain[1]
-    assert [pairs.index(pair) for pair in held] == sorted(pairs.index(pair) for pair in held)
-    assert (kept, held) == split_pairs(pairs, seed=3)
-    assert held != split_pairs(pairs, seed=4)[1]
+    assert [pairs.index(pair) for pair in dev] == sorted(pairs.index(pair) for pair in dev)
+    assert (kept, dev) == split_pairs(pairs, seed=3)
+    assert dev != split_pairs(pairs, seed=4)[1]
 
 
 def test_at_most_two_thousand_are_held_out_and_at_least_one() -> None:
-    many = [Pair(str(number), "x", "") for number in range(30_000)]
+    many = [Pair(str(index), "x", "") for index in range(30_000)]
     assert len(split_pairs(many)[1]) == 2000
-    kept, held = split_pairs(many[:2])
-    assert (len(kept), len(held)) == (1, 1)
-    with pytest.raises(DataError, match="too few to hold some out"):
+    kept, dev = split_pairs(many[:2])
+    assert (len(kept), len(dev)) == (1, 1)
+    with pytest.raises(DataError, match="too few"):
         split_pairs([Pair("a", "b", ""), Pair("A", "c", "")])

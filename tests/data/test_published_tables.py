@@ -39,11 +39,11 @@ COLA = ("source", "label", "mark", "sentence")
 def test_published_files_have_their_published_counts(
     name: str, header: tuple[str, ...] | None, counts: dict[str, int]
 ) -> None:
-    found = read_examples(shared_data(name), header=header)
-    assert Counter(example.label for example in found.examples) == counts
-    assert (found.bad, found.reasons) == (0, ())
+    table = read_examples(shared_data(name), header=header)
+    assert Counter(example.label for example in table.examples) == counts
+    assert (table.bad, table.reasons) == (0, ())
     paired = any(part in name for part in ("MRPC", "RTE", "QNLI", "MNLI", "QQP"))
-    assert all((example.pair is not None) == paired for example in found.examples)
+    assert all((example.pair is not None) == paired for example in table.examples)
 
 
 def test_a_score_per_pair_is_read_as_a_number() -> None:
@@ -53,13 +53,13 @@ def test_a_score_per_pair_is_read_as_a_number() -> None:
         assert all(isinstance(example.label, float) and 0 <= example.label <= 5 for example in examples)
 
 
-def test_a_broken_row_is_told_or_left_out_and_counted() -> None:
+def test_a_broken_row_is_reported_or_left_out_and_counted() -> None:
     path = shared_data("glue/QQP/train.tsv")
-    with pytest.raises(DataError, match=r"train\.tsv:2: 5 fields, expected 6; correct them"):
+    with pytest.raises(DataError, match=r"train\.tsv:2: 5 fields, .*6"):
         read_examples(path)
-    found = read_examples(path, max_bad_rows=1)
-    assert Counter(example.label for example in found.examples) == {"0": 3452, "1": 2047}
-    assert (found.bad, found.reasons) == (1, (f"{path}:2: 5 fields, expected 6",))
+    table = read_examples(path, max_bad_rows=1)
+    assert Counter(example.label for example in table.examples) == {"0": 3452, "1": 2047}
+    assert (table.bad, table.reasons) == (1, (f"{path}:2: 5 fields, expected 6",))
 
 
 def test_tables_under_another_name_are_read_once_they_are_called_tsv(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_tables_under_another_name_are_read_once_they_are_called_tsv(tmp_path: P
     assert Counter(example.label for example in read_examples(paraphrases).examples) == {"0": 578, "1": 1147}
     scores = shared_data("glue/STS-B/sts-test.csv")
     header = ("genre", "file", "year", "index", "score", "sentence1", "sentence2")
-    with pytest.raises(DataError, match=r"sts-test\.csv:1: its columns are separated by tabs"):
+    with pytest.raises(DataError, match=r"sts-test\.csv:1: .*tabs"):
         read_examples(scores, kind="regress", header=header)
     renamed = written(tmp_path, "b.tsv", scores.read_bytes())
-    found = read_examples(renamed, kind="regress", header=header, max_bad_rows=284)
-    assert (len(found.examples), found.bad) == (1379 - 284, 284)  # those with two more columns for a licence
+    table = read_examples(renamed, kind="regress", header=header, max_bad_rows=284)
+    assert (len(table.examples), table.bad) == (1379 - 284, 284)  # those with two more columns for a licence

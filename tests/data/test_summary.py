@@ -44,15 +44,15 @@ def summary(train: list[Any], dev: list[Any], tokenizer: Tokenizer, limit: int) 
 
 def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
     texts = ["alpha", "alpha beta", "alpha beta gamma", "Alpha  beta", "delta " * 8]
-    train = [example(text, "no" if number == 5 else "yes", number) for number, text in enumerate(texts, start=1)]
+    train = [example(text, "no" if index == 5 else "yes", index) for index, text in enumerate(texts, start=1)]
     dev = [example("ALPHA", "yes", 1, "d"), example("beta", "yes", 2, "d")]
-    found = summary(train, dev, letters, limit=9)
-    assert (found.tokens.median, found.tokens.p95, found.tokens.longest, found.tokens.over_limit) == (4, 10, 10, 0.2)
-    assert (found.tokens.subwords_per_word, found.tokens.unknown_rate, found.tokens.words) == (1.0, 0.0, 16)
-    assert found.labels == (("yes", 4), ("no", 1))
-    assert (found.duplicates.count, found.duplicates.first) == (1, (("t:4", "t:2"),))
-    assert (found.overlap.count, found.overlap.first) == (1, (("d:1", "t:1"),))
-    assert str(found).splitlines() == [
+    stats = summary(train, dev, letters, limit=9)
+    assert (stats.tokens.median, stats.tokens.p95, stats.tokens.longest, stats.tokens.over_limit) == (4, 10, 10, 0.2)
+    assert (stats.tokens.subwords_per_word, stats.tokens.unknown_rate, stats.tokens.words) == (1.0, 0.0, 16)
+    assert stats.labels == (("yes", 4), ("no", 1))
+    assert (stats.duplicates.count, stats.duplicates.first) == (1, (("t:4", "t:2"),))
+    assert (stats.overlap.count, stats.overlap.first) == (1, (("d:1", "t:1"),))
+    assert str(stats).splitlines() == [
         "examples   5 train, 2 dev",
         "labels     yes 80.0% (4), no 20.0% (1)",
         "tokens     median 4, 95% up to 10, longest 10; 20.0% above the limit of 9",
@@ -63,13 +63,13 @@ def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
 
 
 def test_labels_that_only_dev_has_are_named(letters: Tokenizer) -> None:
-    train = [example(f"alpha {number}", "a") for number in range(5)]
-    found = summary(train, [example("beta", "b"), example("gamma", "c")], letters, limit=9)
-    assert found.warnings == ("in dev but not in train, so they can never be predicted: b, c",)
+    train = [example(f"alpha {index}", "a") for index in range(5)]
+    stats = summary(train, [example("beta", "b"), example("gamma", "c")], letters, limit=9)
+    assert stats.warnings == ("in dev but not in train, so they can never be predicted: b, c",)
 
 
-def test_empty_texts_are_told_with_their_place(letters: Tokenizer) -> None:
-    train = [example("alpha" * (number < 4), "a", number) for number in range(6)]
+def test_empty_texts_are_reported_with_their_place(letters: Tokenizer) -> None:
+    train = [example("alpha" * (index < 4), "a", index) for index in range(6)]
     assert summary(train, [], letters, limit=9).warnings == ("empty text in 2 examples: t:4, t:5",)
 
 
@@ -100,7 +100,8 @@ def test_published_repeats_are_found(english: Tokenizer) -> None:
 def test_atis_labels_that_train_lacks_are_named(english: Tokenizer) -> None:
     train, test = (read_slots(shared_data(f"atis/{split}")).examples for split in ("train", "test"))
     intents = [
-        [Example(" ".join(found.words), None, found.label, found.location) for found in side] for side in (train, test)
+        [Example(" ".join(sentence.words), None, sentence.label, sentence.location) for sentence in side]
+        for side in (train, test)
     ]
     for sides, count, one in (((train, test), 6, "B-booking_class"), (intents, 4, "atis_day_name")):  # as published
         (absent,) = [warning for warning in summary(*sides, english, 512).warnings if "in dev but not" in warning]
@@ -110,8 +111,8 @@ def test_atis_labels_that_train_lacks_are_named(english: Tokenizer) -> None:
 
 
 def language_warnings(texts: list[str], tokenizer: Tokenizer) -> list[str]:
-    found = summary([example(text) for text in texts], [], tokenizer, 512)
-    return [warning for warning in found.warnings if "language" in warning]
+    stats = summary([example(text) for text in texts], [], tokenizer, 512)
+    return [warning for warning in stats.warnings if "language" in warning]
 
 
 def test_a_language_that_the_model_knows_gives_no_warning(english: Tokenizer) -> None:

@@ -15,7 +15,7 @@ def guess(
 
 
 @pytest.mark.parametrize(
-    ("columns", "found"),
+    ("columns", "guessed"),
     [
         ("text,label", TableColumns("text", None, "label")),
         ("sentence,label", TableColumns("sentence", None, "label")),
@@ -29,8 +29,8 @@ def guess(
         ("sentence2,text,label", TableColumns("text", None, "label")),
     ],
 )
-def test_public_names_are_understood(columns: str, found: TableColumns) -> None:
-    assert guess(columns) == found
+def test_public_names_are_understood(columns: str, guessed: TableColumns) -> None:
+    assert guess(columns) == guessed
 
 
 def test_what_the_user_names_comes_first() -> None:
@@ -52,11 +52,11 @@ def test_an_unneeded_label_is_not_guessed() -> None:
 @pytest.mark.parametrize(
     ("columns", "reason"),
     [
-        ("text,review,label", "a.csv: text and review could be the text; the columns are: text, review, label; name"),
-        ("text,label,stars", "a.csv: label and stars could be the label; the columns are"),
-        ("question,sentence,passage,label", "sentence and passage could be the pair; the columns are"),
-        ("a,b", "no column has a name that says it is the label; the columns are: a, b; name one with --label"),
-        ("a,label", "no column has a name that says it is the text; the columns are: a, label; name one with --text"),
+        ("text,review,label", "text and review"),
+        ("text,label,stars", "label and stars"),
+        ("question,sentence,passage,label", "sentence and passage"),
+        ("a,b", "--label"),
+        ("a,label", "--text"),
     ],
 )
 def test_a_guess_that_does_not_fit_is_an_error(columns: str, reason: str) -> None:
@@ -66,7 +66,7 @@ def test_a_guess_that_does_not_fit_is_an_error(columns: str, reason: str) -> Non
 
 
 def test_a_named_column_must_be_there_and_be_another() -> None:
-    with pytest.raises(DataError, match='no column "sentense"; there are: sentence, label; did you mean "sentence"'):
+    with pytest.raises(DataError, match=r'"sentense"; .*sentence, label; .*"sentence"'):
         guess("sentence,label", text="sentense")
-    with pytest.raises(InputError, match="different columns"):
+    with pytest.raises(InputError, match="different"):
         guess("sentence,label", text="sentence", label="sentence")

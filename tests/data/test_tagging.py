@@ -1,4 +1,4 @@
-"""Schemes are told apart, kept to and turned into IOB2; entities are those that seqeval finds."""
+"""Schemes are distinguished, kept to and turned into IOB2; entities are those that seqeval finds."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_one_slip_does_not_change_the_scheme() -> None:
         ("plain", "NN I-PER", []),
     ],
 )
-def test_tags_that_break_their_scheme_are_told(scheme: str, tags: str, expected: list[tuple[int, str]]) -> None:
+def test_tags_that_break_their_scheme_are_reported(scheme: str, tags: str, expected: list[tuple[int, str]]) -> None:
     errors = [(index, reason.split()[2]) for index, reason in scheme_errors(tags.split(), scheme)]
     assert errors == expected
     if expected:
@@ -80,7 +80,7 @@ def test_plain_tags_and_bare_letters_keep_their_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "found"),
+    ("tags", "expected"),
     [
         ("B-PER I-PER O B-LOC", [(0, 2, "PER"), (3, 4, "LOC")]),
         ("B-PER B-PER", [(0, 1, "PER"), (1, 2, "PER")]),
@@ -90,8 +90,8 @@ def test_plain_tags_and_bare_letters_keep_their_names() -> None:
         ("", []),
     ],
 )
-def test_entities_by_hand(tags: str, found: list[tuple[int, int, str]]) -> None:
-    assert entities(tags.split()) == found
+def test_entities_by_hand(tags: str, expected: list[tuple[int, int, str]]) -> None:
+    assert entities(tags.split()) == expected
 
 
 def test_entities_are_those_of_seqeval_for_any_tags() -> None:
@@ -108,8 +108,8 @@ def test_repaired_tags_mean_the_same_and_keep_the_scheme() -> None:
     draw, names = random.Random(4), ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
     for _ in range(500):
         tags = draw.choices(names, k=draw.randint(1, 9))
-        found = repair_iob2(tags)
-        assert list(scheme_errors(found, "IOB2")) == []
-        assert entities(found) == entities(tags)
+        result = repair_iob2(tags)
+        assert list(scheme_errors(result, "IOB2")) == []
+        assert entities(result) == entities(tags)
     assert repair_iob2(["NN", "I", "VB"]) == ["NN", "B", "VB"]
     assert repair_iob2([]) == []

@@ -14,13 +14,13 @@ WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", 
 def texts(count: int = 48, seed: int = 0) -> tuple[list[str], list[str]]:
     """Texts of one to four words, and their labels: those with `salt` are "salty", those with `sand` are "sandy"."""
     draw = random.Random(seed)
-    labels = [("salty", "sandy")[number % 2] for number in range(count)]
-    found = []
+    labels = [("salty", "sandy")[index % 2] for index in range(count)]
+    results = []
     for label in labels:
         words = draw.sample(WORDS, draw.randint(0, 3))
         words.insert(draw.randrange(len(words) + 1), label[:-1].replace("salt", "salt salt"))
-        found.append(" ".join(words))
-    return found, labels
+        results.append(" ".join(words))
+    return results, labels
 
 
 def classifier(model: Path, **changes: Any) -> TextClassifier:

@@ -79,8 +79,8 @@ def test_the_example_in_the_docstring_runs(minilm: Path) -> None:
 def test_vectors_are_those_of_embed(folder: Path) -> None:
     model = kinfolk.load(folder)
     assert np.array_equal(TextEmbedder(folder).fit_transform(TEXTS), model.embed(TEXTS))
-    found = TextEmbedder(folder, layers="concat_last_4", pool="first", normalize=True).fit_transform(TEXTS)
-    assert np.array_equal(found, model.embed(TEXTS, "concat_last_4", "first", True))
+    vectors = TextEmbedder(folder, layers="concat_last_4", pool="first", normalize=True).fit_transform(TEXTS)
+    assert np.array_equal(vectors, model.embed(TEXTS, "concat_last_4", "first", True))
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_every_container_gives_the_same_vectors(container: Callable[[list[str]],
         (np.array("one text"), "single ndarray"),
         (7, "single int"),
         (pandas.DataFrame({"a": TEXTS, "b": TEXTS, "c": TEXTS}), r"\(24, 3\)"),
-        (np.zeros((2, 1)), "text 0 is a float"),
-        (pandas.Series(["a", None]), "text 1 is"),
-        ([["a"], ["b"]], "text 0 is a list"),
+        (np.zeros((2, 1)), "text 0 .*float"),
+        (pandas.Series(["a", None]), "text 1 "),
+        ([["a"], ["b"]], "text 0 .*list"),
     ],
     ids=["str", "scalar", "number", "three columns", "numbers", "missing value", "nested"],
 )
@@ -143,9 +143,9 @@ def test_columns_have_names(folder: Path) -> None:
     assert list(embedder.get_feature_names_out())[:2] == ["textembedder0", "textembedder1"]
     frame = pandas.DataFrame({"remark": TEXTS, "stars": range(24)}, index=range(100, 124))
     columns = ColumnTransformer([("text", embedder, "remark"), ("rest", "passthrough", ["stars"])])
-    found = columns.set_output(transform="pandas").fit_transform(frame)
-    assert found.shape == (24, 17)
-    assert (found.index == frame.index).all()
+    vectors = columns.set_output(transform="pandas").fit_transform(frame)
+    assert vectors.shape == (24, 17)
+    assert (vectors.index == frame.index).all()
 
 
 def test_a_search_loads_the_model_once(folder: Path, loads: list[object]) -> None:
@@ -209,12 +209,12 @@ def test_a_pickle_of_the_first_version_which_told_of_no_heads_works(folder: Path
 @pytest.mark.parametrize(
     ("part", "value", "reason"),
     [
-        ("weights", tensors_to_bytes({"embeddings.LayerNorm.bias": torch.ones(3)}), "missing .* tensors"),
-        ("config", "none", "not a pickle of this estimator"),
-        ("recipe", {"pool": "mean", "colour": "red"}, "not a pickle of this estimator"),
+        ("weights", tensors_to_bytes({"embeddings.LayerNorm.bias": torch.ones(3)}), r"missing .*tensors"),
+        ("config", "none", "pickle"),
+        ("recipe", {"pool": "mean", "colour": "red"}, "pickle"),
     ],
 )
-def test_a_damaged_pickle_is_told_in_one_line(part: str, value: object, reason: str, folder: Path) -> None:
+def test_a_damaged_pickle_is_reported_in_one_line(part: str, value: object, reason: str, folder: Path) -> None:
     fitted = TextEmbedder(str(folder)).fit(["a text"])
     state = fitted.__getstate__()
     state["encoder_"] = state["encoder_"] | {part: value}
@@ -230,5 +230,5 @@ def test_an_unfitted_embedder_pickles_without_weights(folder: Path) -> None:
 
 def test_without_scikit_learn_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.base", None)
-    with pytest.raises(KinfolkError, match=r"needs scikit-learn .* pip install"):
+    with pytest.raises(KinfolkError, match=r"scikit-learn .*pip install"):
         runpy.run_path(str(door.__file__))

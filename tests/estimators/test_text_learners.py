@@ -76,9 +76,9 @@ def test_a_classifier_learns(tiny_bert: Path) -> None:
 def test_a_regressor_learns_numbers_of_any_size(tiny_bert: Path) -> None:
     model = regressor(tiny_bert, epochs=12, validation_fraction=0).fit(TEXTS, NUMBERS)
     assert model.score(TEXTS, NUMBERS) > 0.7
-    found = model.predict(TEXTS)
-    assert np.abs(found - NUMBERS).mean() < 10
-    np.testing.assert_allclose(found, [guess.value for guess in model.encoder_.classify(TEXTS)], rtol=1e-5)
+    predictions = model.predict(TEXTS)
+    assert np.abs(predictions - NUMBERS).mean() < 10
+    np.testing.assert_allclose(predictions, [guess.value for guess in model.encoder_.classify(TEXTS)], rtol=1e-5)
 
 
 def test_the_same_seed_gives_the_same_model_and_another_one_another(tiny_bert: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_model_and_another_one_another(tiny_bert: P
 def test_every_parameter_reaches_the_training(tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[dict[str, Any]] = []
     train = base.finetune
-    monkeypatch.setattr(base, "finetune", lambda *given, **named: calls.append(named) or train(*given, **named))
+    monkeypatch.setattr(base, "finetune", lambda *arguments, **named: calls.append(named) or train(*arguments, **named))
     changes = {
         "epochs": 0.5,
         "batch_size": 6,
@@ -180,9 +180,9 @@ def test_fit_is_quiet_unless_asked_and_leaves_nothing_behind(
     before = clone(classifier(tiny_bert)).fit(TEXTS, LABELS)
     assert capfd.readouterr() == ("", "")
     clone(before).set_params(verbose=True).fit(TEXTS, LABELS)
-    told = capfd.readouterr().out
-    assert "examples   " in told
-    assert "accuracy" in told
+    output = capfd.readouterr().out
+    assert "examples   " in output
+    assert "accuracy" in output
     assert list(tmp_path.iterdir()) == []
 
 

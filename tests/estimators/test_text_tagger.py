@@ -34,29 +34,29 @@ def test_it_learns_and_its_pickle_says_the_same(crf: bool, tiny_bert: Path) -> N
     model = tagger(tiny_bert, epochs=12, crf=crf, validation_fraction=0).fit(WORDS, TAGS)
     assert model.score(NEW_WORDS, NEW_TAGS) > 0.7
     assert model.classes_.tolist() == ["B-STONE", "B-TUNE", "I-STONE", "I-TUNE", "O"]
-    found = model.predict(NEW_WORDS)
-    assert [len(tags) for tags in found] == [len(words) for words in NEW_WORDS]
-    assert found == [[word.tag for word in each.words] for each in model.encoder_.tag(NEW_WORDS, words=True)]
+    predictions = model.predict(NEW_WORDS)
+    assert [len(tags) for tags in predictions] == [len(words) for words in NEW_WORDS]
+    assert predictions == [[word.tag for word in each.words] for each in model.encoder_.tag(NEW_WORDS, words=True)]
     again = pickle.loads(pickle.dumps(model))
-    assert again.predict(NEW_WORDS) == found
+    assert again.predict(NEW_WORDS) == predictions
     assert again.get_params() == model.get_params()
 
 
 @pytest.mark.parametrize("crf", [False, True], ids=["words", "paths"])
 def test_every_word_has_the_probabilities_of_all_tags(crf: bool, tiny_bert: Path) -> None:
     model = tagger(tiny_bert, epochs=2, crf=crf).fit(WORDS, TAGS)
-    given = [*NEW_WORDS, ["water", "\x01"], [], "quartz kettle"]
-    tables, guesses = model.predict_proba(given), model.predict(given)
+    texts = [*NEW_WORDS, ["water", "\x01"], [], "quartz kettle"]
+    tables, guesses = model.predict_proba(texts), model.predict(texts)
     assert [table.shape for table in tables] == [(len(tags), len(model.classes_)) for tags in guesses]
     for table in tables:
         np.testing.assert_allclose(table.sum(1), 1, rtol=0, atol=1e-9)
     assert tables[-3][1].tolist() == (model.classes_ == "O").astype(float).tolist()  # no token is left of this word
     if not crf:
         assert [model.classes_[table.argmax(1)].tolist() for table in tables] == guesses
-    for table, found in zip(tables, model.encoder_.tag(NEW_WORDS, words=True), strict=False):
-        places = [model.classes_.tolist().index(word.tag) for word in found.words]
-        chances = [word.probability for word in found.words]
-        np.testing.assert_allclose(table[range(len(places)), places], chances, rtol=0, atol=1e-5)
+    for table, tagged in zip(tables, model.encoder_.tag(NEW_WORDS, words=True), strict=False):
+        columns = [model.classes_.tolist().index(word.tag) for word in tagged.words]
+        chances = [word.probability for word in tagged.words]
+        np.testing.assert_allclose(table[range(len(columns)), columns], chances, rtol=0, atol=1e-5)
     assert model.predict_proba([]) == []
 
 
@@ -79,8 +79,8 @@ def test_scikit_learns_own_check_passes(check: Any, tiny_bert: Path) -> None:
 
 def test_texts_are_words_or_strings_in_any_container(tiny_bert: Path) -> None:
     strings = [" ".join(words) for words in WORDS]
-    for given in (WORDS, strings, pandas.Series(WORDS), pandas.Series(strings), np.array(strings), map(tuple, WORDS)):
-        assert words_of(given) == WORDS
+    for texts in (WORDS, strings, pandas.Series(WORDS), pandas.Series(strings), np.array(strings), map(tuple, WORDS)):
+        assert words_of(texts) == WORDS
     assert words_of([np.array(["a", "b"]), [], "Don't stop!"]) == [["a", "b"], [], ["Don't", "stop", "!"]]
     model = tagger(tiny_bert).fit(strings, pandas.Series(TAGS))
     assert model.predict(strings) == model.predict(WORDS)
@@ -103,13 +103,13 @@ def test_span_tags_of_any_scheme_are_learned_in_iob2() -> None:
 @pytest.mark.parametrize(
     ("words", "tags", "reason"),
     [
-        (WORDS, TAGS[:-1], "X has 60 texts, y 59 labels"),
+        (WORDS, TAGS[:-1], "60 texts, y 59 labels"),
         ([], [], "X is empty"),
-        ([["a", "b"]], [["O"]], "text 0 has 2 words, y 1 tags for it"),
-        ([["a", 3]], [["O", "O"]], "text 0 is neither a string nor a list of words"),
-        ([["a"]], [[3]], "expected a list of tags"),
-        ([["a"]], ["O"], "expected a list of tags"),
-        ([["a"], ["b", "c"]], [["B-X"], ["O", "I-X"]], "text 1, word 2: the tag I-X after O is invalid in IOB2"),
+        ([["a", "b"]], [["O"]], "text 0 .*2 words, y 1 tags"),
+        ([["a", 3]], [["O", "O"]], "text 0 "),
+        ([["a"]], [[3]], "list of tags"),
+        ([["a"]], ["O"], "list of tags"),
+        ([["a"], ["b", "c"]], [["B-X"], ["O", "I-X"]], "text 1, word 2: .*I-X"),
         ([["a"], ["b"]] * 9, [["O"], ["O"]] * 9, "only one tag"),
     ],
     ids=lambda value: str(value)[:30],

@@ -35,10 +35,10 @@ def generated(theirs: Any, sources: list[list[int]], **options: Any) -> list[tup
     batch = pack(sources)
     padded = batch.layout.pad(batch.ids, PAD)
     common = {"do_sample": False, "output_scores": True, "return_dict_in_generate": True}
-    found = theirs.generate(padded, attention_mask=padded != PAD, **common, **options)
-    scores = found.sequences_scores.tolist() if "sequences_scores" in found else [0.0] * len(found.sequences)
+    texts = theirs.generate(padded, attention_mask=padded != PAD, **common, **options)
+    scores = texts.sequences_scores.tolist() if "sequences_scores" in texts else [0.0] * len(texts.sequences)
     results = []
-    for row, score in zip(found.sequences[:, 1:].tolist(), scores, strict=True):
+    for row, score in zip(texts.sequences[:, 1:].tolist(), scores, strict=True):
         ids = row[: row.index(END)] if END in row else [token for token in row if token != PAD]
         results.append((ids, END in row, score))
     return results

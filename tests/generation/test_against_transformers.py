@@ -29,10 +29,10 @@ def request(sources: list[list[int]] = SOURCES, **rules: Any) -> Request:
 def test_beam_search_writes_the_same_texts_with_the_same_scores(early_stopping: bool | str, alpha: float):
     for numbers in MODELS:
         theirs, ours = both(*numbers)
-        found = beam(ours, request(), Beam(3, 3, Penalty(alpha, "power"), STOPS[early_stopping]))
+        actual = beam(ours, request(), Beam(3, 3, Penalty(alpha, "power"), STOPS[early_stopping]))
         options = {"num_beams": 3, "num_return_sequences": 3, "length_penalty": alpha}
         expected = generated(theirs, SOURCES, early_stopping=early_stopping, **options, **COMMON)
-        texts = [text for texts in found for text in texts]
+        texts = [text for texts in actual for text in texts]
         assert [(text.ids, text.finished) for text in texts] == [(ids, ended) for ids, ended, _ in expected]
         assert [text.score for text in texts] == pytest.approx([score for *_, score in expected], abs=2e-5)
 
@@ -40,16 +40,16 @@ def test_beam_search_writes_the_same_texts_with_the_same_scores(early_stopping: 
 def test_the_three_ways_to_stop_differ_here():
     ways = [Beam(3, 3, Penalty(1.0, "power"), stop) for stop in STOPS.values()]
     _, ours = both(*MODELS[0])
-    found = [[text.ids for texts in beam(ours, request(), way) for text in texts] for way in ways]
-    assert found[0] != found[1] != found[2] != found[0]
+    result = [[text.ids for texts in beam(ours, request(), way) for text in texts] for way in ways]
+    assert result[0] != result[1] != result[2] != result[0]
 
 
 def test_a_forced_end_is_the_same():
     for numbers in MODELS:
         theirs, ours = both(*numbers)
-        found = beam(ours, request(forced_end=True), Beam(4, 2, Penalty(1.0, "power"), "heuristic"))
+        actual = beam(ours, request(forced_end=True), Beam(4, 2, Penalty(1.0, "power"), "heuristic"))
         options = {"num_beams": 4, "num_return_sequences": 2, "forced_eos_token_id": END}
-        texts = [(text.ids, text.finished) for texts in found for text in texts]
+        texts = [(text.ids, text.finished) for texts in actual for text in texts]
         expected = generated(theirs, SOURCES, early_stopping=False, **options, **COMMON)
         assert texts == [(ids, ended) for ids, ended, _ in expected]
 
@@ -59,13 +59,13 @@ def test_log_probabilities_can_be_renormalised():
     for numbers in MODELS:
         theirs, ours = both(*numbers)
         options = Beam(4, 2, Penalty(1.0, "power"), "heuristic")
-        found = [text for texts in beam(ours, request(renormalized=True), options) for text in texts]
+        actual = [text for texts in beam(ours, request(renormalized=True), options) for text in texts]
         asked = {"num_beams": 4, "num_return_sequences": 2, "renormalize_logits": True, "early_stopping": False}
         expected = generated(theirs, SOURCES, **asked, **COMMON)
-        assert [text.ids for text in found] == [ids for ids, *_ in expected]
-        assert [text.score for text in found] == pytest.approx([score for *_, score in expected], abs=2e-5)
+        assert [text.ids for text in actual] == [ids for ids, *_ in expected]
+        assert [text.score for text in actual] == pytest.approx([score for *_, score in expected], abs=2e-5)
         plain = [text for texts in beam(ours, request(), options) for text in texts]
-        differ |= [text.score for text in plain] != pytest.approx([text.score for text in found], abs=1e-3)
+        differ |= [text.score for text in plain] != pytest.approx([text.score for text in actual], abs=1e-3)
     assert differ
 
 
@@ -80,6 +80,6 @@ def test_greedy_search_is_the_same():
 def test_a_sentence_alone_gets_what_it_gets_in_company():
     _, ours = both(*MODELS[1])
     together = beam(ours, request(), Beam(4, 2))
-    for place, source in enumerate(SOURCES):
+    for index, source in enumerate(SOURCES):
         (alone,) = beam(ours, request([source]), Beam(4, 2))
-        assert [text.ids for text in alone] == [text.ids for text in together[place]]
+        assert [text.ids for text in alone] == [text.ids for text in together[index]]

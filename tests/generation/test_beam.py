@@ -27,10 +27,10 @@ def shown(texts: list[Hypothesis]) -> list[tuple[list[int], bool, float]]:
 @given(st.integers(0, 10_000), penalties, rules, st.integers(1, 4), st.integers(1, 5), st.floats(0.1, 5.0))
 def test_a_full_width_beam_is_exhaustive_search(seed, penalty, rule, longest, best, spread):
     toy = Toy(seed, vocabulary=4, tables=1, spread=spread)
-    (found,) = beam(toy, ask([0], longest, rule), Beam(4**4, best, penalty))
+    (actual,) = beam(toy, ask([0], longest, rule), Beam(4**4, best, penalty))
     expected = toy.all_texts(0, longest, penalty, rule)[:best]
-    assert len(found) == len(expected)
-    for text, (score, ids) in zip(found, expected, strict=True):
+    assert len(actual) == len(expected)
+    for text, (score, ids) in zip(actual, expected, strict=True):
         assert close(text.score, score)
         assert close(text.log_probability, toy.log_probability(0, text.ids + [END] * text.finished))
         assert text.ids + [END] * text.finished == ids
@@ -42,8 +42,8 @@ def test_company_and_order_do_not_matter(seed, order, beams, stop, penalty):
     toy, options = Toy(seed, vocabulary=5), Beam(beams, 1 + beams // 2, penalty, stop)
     limits = [3, 6, 1, 5, 2, 6]
     together = beam(toy, ask(order, [limits[table] for table in order]), options)
-    for place, table in enumerate(order):
-        assert shown(together[place]) == shown(beam(toy, ask([table], limits[table]), options)[0])
+    for index, table in enumerate(order):
+        assert shown(together[index]) == shown(beam(toy, ask([table], limits[table]), options)[0])
 
 
 @settings(max_examples=20, deadline=None)
@@ -83,10 +83,10 @@ def test_forced_end_takes_the_last_place_for_nothing(beams: int):
     toy = Toy(3, vocabulary=6)
     toy.table[:, :, END] = -30.0
     rules = DecodingConstraints(END, forced_end=True)
-    for number, (text,) in enumerate(beam(toy, ask(range(4), [1, 2, 3, 4], rules), Beam(beams))):
+    for index, (text,) in enumerate(beam(toy, ask(range(4), [1, 2, 3, 4], rules), Beam(beams))):
         assert text.finished
-        assert len(text.ids) == number
-        assert close(text.log_probability, toy.log_probability(number, text.ids))
+        assert len(text.ids) == index
+        assert close(text.log_probability, toy.log_probability(index, text.ids))
     assert all(text.finished for text in greedy(toy, ask(range(4), 3, rules)))
 
 

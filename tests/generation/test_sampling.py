@@ -70,8 +70,8 @@ def test_the_smallest_set_that_reaches_the_share_is_kept(top_k: int | None, top_
 
 def test_a_flat_vocabulary_is_cut_at_the_right_place():
     shares = torch.full((2, 5000), 1 / 5000, dtype=torch.float64)
-    found, ids = likeliest(shares, None, 0.9)
-    assert (found > 0).sum(-1).tolist() == pytest.approx([4500, 4500], abs=1)
+    result, ids = likeliest(shares, None, 0.9)
+    assert (result > 0).sum(-1).tolist() == pytest.approx([4500, 4500], abs=1)
     assert ids.shape == (2, 5000)
 
 
@@ -129,7 +129,7 @@ def test_settings_without_meaning_are_refused():
     ):
         with pytest.raises(InputError):
             Sampling(**wrong)
-    with pytest.raises(InputError, match="each of the 2"):
+    with pytest.raises(InputError, match="2 sentences"):
         sample(Toy(0, 4), ask([0, 1], 3), numbers=[5])
 
 

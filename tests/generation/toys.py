@@ -74,15 +74,15 @@ class Toy:
     @cached_property
     def logs(self) -> list[list[list[float]]]:
         """log-probabilities as plain numbers; the table must not change afterwards."""
-        found: list[list[list[float]]] = self.table.log_softmax(-1).tolist()
-        return found
+        logs: list[list[list[float]]] = self.table.log_softmax(-1).tolist()
+        return logs
 
     def all_texts(
         self, table: int, longest: int, penalty: Penalty, rules: DecodingConstraints
     ) -> list[tuple[float, list[int]]]:
         """(score, ids with the end) of every text there is, best first."""
         others = [token for token in range(self.vocabulary) if token != END and token not in rules.never]
-        found = []
+        results = []
         for length in range(longest + 1):
             for words in itertools.product(others, repeat=length):
                 ended = length < longest
@@ -90,8 +90,8 @@ class Toy:
                     continue
                 ids = [*words, END] if ended else list(words)
                 score = self.log_probability(table, ids) / penalty(torch.tensor(len(ids))).item()
-                found.append((score, ids))
-        return sorted(found, key=lambda text: -text[0])
+                results.append((score, ids))
+        return sorted(results, key=lambda text: -text[0])
 
 
 def ask(tables: Sequence[int], longest: int | Sequence[int], rules: DecodingConstraints | None = None) -> Request:

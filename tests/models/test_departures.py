@@ -18,10 +18,10 @@ BERTS = ("bert", "roberta", "albert", "distilbert", "mpnet")
 
 
 def tiny(name: str, **settings: Any) -> Model:
-    found = family(name)
-    config = found.config.make(**(SIZES | settings))
-    pooler = any(key.startswith("pooler") for key in found.keys)
-    return randomise(Model(found, config, {}, pooler)).eval()
+    relative = family(name)
+    config = relative.config.make(**(SIZES | settings))
+    pooler = any(key.startswith("pooler") for key in relative.keys)
+    return randomise(Model(relative, config, {}, pooler)).eval()
 
 
 def changed(model: Model, weight: torch.Tensor, rows: Any) -> bool:

@@ -22,11 +22,11 @@ def written(count: int, steps: int, seed: int = 0) -> Tensor:
 def test_cached_steps_equal_teacher_forcing(variant: str, beams: int) -> None:
     model, sources = our_transformer(**VARIANTS[variant]), rows(SOURCES)
     tokens = written(len(SOURCES) * beams, 40)  # more than the first room of a cache
-    found = stepped(model, pack(sources), tokens, beams)
+    actual = stepped(model, pack(sources), tokens, beams)
     repeated = [row for row in sources for _ in range(beams)]
     with torch.no_grad():
         expected = model.vocabulary_scores(model(pack(repeated), pack(tokens.tolist())))
-    close(found.flatten(0, 1), expected)
+    close(actual.flatten(0, 1), expected)
 
 
 def test_positions_go_on_beyond_the_first_places() -> None:
@@ -62,18 +62,18 @@ def test_kept_sentences_go_on_as_if_the_others_had_never_been() -> None:
     kept = torch.tensor([4, 1, 2])
     state = state.keep(kept)
     here = tokens.view(len(SOURCES), beams, 9)[kept].flatten(0, 1)
-    for place in range(5, 9):
-        scores, state = model.step(here[:, place], state)
-        close(scores, expected.view(len(SOURCES), beams, 9, -1)[kept, :, place].flatten(0, 1))
+    for index in range(5, 9):
+        scores, state = model.step(here[:, index], state)
+        close(scores, expected.view(len(SOURCES), beams, 9, -1)[kept, :, index].flatten(0, 1))
 
 
 def test_in_float32_batch_mates_change_scores_by_less_than_a_millionth() -> None:
     model, sources, tokens = our_transformer().float(), rows(SOURCES), written(len(SOURCES), 12)
     together = stepped(model, pack(sources), tokens).log_softmax(-1).exp()
     assert together.dtype == torch.float32
-    for number, row in enumerate(sources):
-        alone = stepped(model, pack([row]), tokens[number : number + 1]).log_softmax(-1).exp()
-        torch.testing.assert_close(together[number], alone[0], rtol=0, atol=1e-6)
+    for index, row in enumerate(sources):
+        alone = stepped(model, pack([row]), tokens[index : index + 1]).log_softmax(-1).exp()
+        torch.testing.assert_close(together[index], alone[0], rtol=0, atol=1e-6)
 
 
 def test_steps_need_no_gradients_and_work_in_inference_mode() -> None:

@@ -52,15 +52,15 @@ def test_packed_contexts_and_weights_equal_plain_loops(kind: str) -> None:
     target, source, trace = vectors(TARGETS, TARGET), vectors(SOURCES, width, seed=1), Trace()
     trace.begin(TARGETS)
     with torch.no_grad():
-        found = contexts(score, target, source, Full().plan(TARGETS, SOURCES), trace)
-        assert found.equal(contexts(score, target, source, Full().plan(TARGETS, SOURCES)))
-        for number, (own, states) in enumerate(zip(TARGETS.split(target), SOURCES.split(source), strict=True)):
-            for place, h in enumerate(own):
+        actual = contexts(score, target, source, Full().plan(TARGETS, SOURCES), trace)
+        assert actual.equal(contexts(score, target, source, Full().plan(TARGETS, SOURCES)))
+        for index, (own, states) in enumerate(zip(TARGETS.split(target), SOURCES.split(source), strict=True)):
+            for position, h in enumerate(own):
                 scores = torch.stack([formula(score, h, s) for s in states])
                 weights = scores.exp() / scores.exp().sum()
-                close(trace.scores[0][number][0, place], scores)
-                close(trace.weights[0][number][0, place], weights)
-                close(TARGETS.split(found)[number][place], sum(w * s for w, s in zip(weights, states, strict=True)))
+                close(trace.scores[0][index][0, position], scores)
+                close(trace.weights[0][index][0, position], weights)
+                close(TARGETS.split(actual)[index][position], sum(w * s for w, s in zip(weights, states, strict=True)))
 
 
 @every_score
@@ -80,9 +80,9 @@ def test_gradients_are_those_of_the_loops(kind: str) -> None:
 def test_an_empty_source_gives_a_context_of_zeros() -> None:
     score, width = made("bilinear")
     targets, sources = Layout((2, 1)), Layout((0, 3))
-    found = contexts(score, vectors(targets, TARGET), vectors(sources, width), Full().plan(targets, sources))
-    assert not found[:2].any()
-    assert found[2].all()
+    actual = contexts(score, vectors(targets, TARGET), vectors(sources, width), Full().plan(targets, sources))
+    assert not actual[:2].any()
+    assert actual[2].all()
 
 
 @every_score

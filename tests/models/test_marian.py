@@ -36,22 +36,22 @@ def padded(theirs: Any, source: Tokens, target: Tokens) -> dict[str, Tensor]:
 def test_every_layer_weight_and_score_equals_the_reference(case: str, tmp_path: Path) -> None:
     theirs, ours = both_marians(tmp_path, **MARIANS[case])
     (source, target), trace = pairs(), PairTrace()
-    given = padded(theirs, source, target)
+    inputs = padded(theirs, source, target)
     with torch.no_grad():
         scores = ours.vocabulary_scores(ours(source, target, trace))
-        expected = theirs(**given, output_hidden_states=True, output_attentions=True)
+        expected = theirs(**inputs, output_hidden_states=True, output_attentions=True)
     close(scores, target.layout.unpad(expected.logits))
-    for found, layers, layout in (
+    for actual, layers, layout in (
         (trace.source, expected.encoder_hidden_states, source.layout),
         (trace.target, expected.decoder_hidden_states, target.layout),
     ):
-        assert len(found.hidden) == len(layers)
-        for ours_at, theirs_at in zip(found.packed, layers, strict=True):
+        assert len(actual.hidden) == len(layers)
+        for ours_at, theirs_at in zip(actual.packed, layers, strict=True):
             close(ours_at, layout.unpad(theirs_at))
-    for found, layers in ((trace.target, expected.decoder_attentions), (trace.across, expected.cross_attentions)):
-        for ours_at, theirs_at in zip(found.weights, layers, strict=True):
-            for number, weights in enumerate(ours_at):
-                close(weights, theirs_at[number, :, : weights.shape[1], : weights.shape[2]])
+    for actual, layers in ((trace.target, expected.decoder_attentions), (trace.across, expected.cross_attentions)):
+        for ours_at, theirs_at in zip(actual.weights, layers, strict=True):
+            for index, weights in enumerate(ours_at):
+                close(weights, theirs_at[index, :, : weights.shape[1], : weights.shape[2]])
 
 
 @every_marian
@@ -59,20 +59,20 @@ def test_cached_steps_equal_the_reference_s(case: str, tmp_path: Path) -> None:
     theirs, ours = both_marians(tmp_path, **MARIANS[case])
     source = pack(rows(SOURCES))
     written = torch.tensor(rows((6,) * len(SOURCES), seed=3))
-    found, past = stepped(ours, source, written), None
-    given = padded(theirs, source, source)
+    result, past = stepped(ours, source, written), None
+    inputs = padded(theirs, source, source)
     with torch.no_grad():
-        read = theirs.model.encoder(given["input_ids"], given["attention_mask"])
-        for place in range(6):
+        read = theirs.model.encoder(inputs["input_ids"], inputs["attention_mask"])
+        for index in range(6):
             output = theirs(
-                attention_mask=given["attention_mask"],
+                attention_mask=inputs["attention_mask"],
                 encoder_outputs=read,
-                decoder_input_ids=written[:, place : place + 1],
+                decoder_input_ids=written[:, index : index + 1],
                 past_key_values=past,
                 use_cache=True,
             )
             past = output.past_key_values
-            close(found[:, place], output.logits[:, 0])
+            close(result[:, index], output.logits[:, 0])
 
 
 @every_marian
@@ -138,11 +138,11 @@ def test_public_settings_survive_the_way_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("public", "message"),
     [
-        ({"decoder_ffn_dim": 12}, "here: encoder_ffn_dim=4096 and decoder_ffn_dim=12 differ"),
-        ({"tie_word_embeddings": False}, "here: tie_word_embeddings='False' is not supported"),
-        ({"decoder_vocab_size": 7}, "here: pad_id=58,100 is not an id of a vocabulary of 7"),
-        ({"d_modell": 3}, 'here: unknown setting "d_modell"; did you mean "d_model"'),
-        ({"eos_token_id": [0]}, r"here: eos_token_id=\[0\] is not a whole number"),
+        ({"decoder_ffn_dim": 12}, "here: encoder_ffn_dim=4096 .*decoder_ffn_dim=12"),
+        ({"tie_word_embeddings": False}, "here: tie_word_embeddings='False'"),
+        ({"decoder_vocab_size": 7}, "here: pad_id=58,100 .* 7"),
+        ({"d_modell": 3}, 'here: .*"d_modell"; .*"d_model"'),
+        ({"eos_token_id": [0]}, r"here: eos_token_id=\[0\]"),
     ],
 )
 def test_a_public_setting_we_cannot_follow_is_refused(public: dict[str, Any], message: str) -> None:
@@ -151,7 +151,7 @@ def test_a_public_setting_we_cannot_follow_is_refused(public: dict[str, Any], me
 
 
 def test_what_marian_does_not_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match="norm is always 'post' in Marian; use TransformerConfig"):
+    with pytest.raises(ConfigError, match=r"norm .*'post' .*TransformerConfig"):
         MarianConfig.make(norm="pre")
 
 

@@ -47,14 +47,14 @@ def test_packed_equals_padded_and_masked(case: str, tmp_path: Path) -> None:
     ids, segments = ragged(pairs=True)
     layout = Layout(LENGTHS)
     tokens = batch_for(case, ids, segments)
-    given = {
+    inputs = {
         "input_ids": layout.pad(tokens.ids, fill=theirs.config.pad_token_id),
         "attention_mask": layout.pad(torch.ones_like(tokens.ids)),
     }
     if has_segments(case):
-        given["token_type_ids"] = layout.pad(tokens.segments)
+        inputs["token_type_ids"] = layout.pad(tokens.segments)
     with torch.no_grad():
-        close(ours(tokens), layout.unpad(theirs(**given).last_hidden_state))
+        close(ours(tokens), layout.unpad(theirs(**inputs).last_hidden_state))
 
 
 @pytest.mark.parametrize("case", CASES)

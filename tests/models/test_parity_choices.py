@@ -28,20 +28,20 @@ def padded(rows: list[list[int]], fill: int) -> Tensor:
 def test_scores_and_loss_of_ragged_options_equal_the_reference(case: str, tmp_path: Path) -> None:
     theirs, ours = both(case, "ForMultipleChoice", tmp_path)
     items, scores, losses = [], [], []
-    for number, (lengths, answer) in enumerate(zip(EXAMPLES, ANSWERS, strict=True)):
-        ids, segments = ragged(lengths, pairs=True, seed=number)
-        given = {"input_ids": padded(ids, theirs.config.pad_token_id)}
-        given["attention_mask"] = padded([[1] * len(row) for row in ids], 0)
+    for index, (lengths, answer) in enumerate(zip(EXAMPLES, ANSWERS, strict=True)):
+        ids, segments = ragged(lengths, pairs=True, seed=index)
+        inputs = {"input_ids": padded(ids, theirs.config.pad_token_id)}
+        inputs["attention_mask"] = padded([[1] * len(row) for row in ids], 0)
         if ours.config.segments > 1:
-            given["token_type_ids"] = padded(segments, 0)
+            inputs["token_type_ids"] = padded(segments, 0)
         with torch.no_grad():
-            said = theirs(**given, labels=torch.tensor([answer]))
+            said = theirs(**inputs, labels=torch.tensor([answer]))
         scores.append(said.logits[0])
         losses.append(said.loss)
         target = Options(lengths, tuple(range(len(lengths))), (1.0,) * len(lengths), answer)
-        items.append(Sample([*chain(*ids)], [*chain(*segments)], target, number))
+        items.append(Sample([*chain(*ids)], [*chain(*segments)], target, index))
     objective = MultipleChoice(ours.config.segments)
-    prepared = objective.prepare(items, CPU)
+    batch = objective.prepare(items, CPU)
     with torch.no_grad():
-        close(objective.scores(ours, prepared), torch.cat(scores))
-        close(objective.loss(ours, prepared), torch.stack(losses).sum())
+        close(objective.scores(ours, batch), torch.cat(scores))
+        close(objective.loss(ours, batch), torch.stack(losses).sum())

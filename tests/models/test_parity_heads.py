@@ -36,9 +36,9 @@ def their_scores(head: str, outputs: list[Any]) -> Tensor:
         "next_sentence": "seq_relationship_logits",
         "sentence_order": "sop_logits",
     }
-    found = [getattr(output, names.get(head, "logits"), None) for output in outputs]
-    found = [output.logits if scores is None else scores for scores, output in zip(found, outputs, strict=True)]
-    return torch.cat([scores.flatten(0, -2) for scores in found])
+    result = [getattr(output, names.get(head, "logits"), None) for output in outputs]
+    result = [output.logits if scores is None else scores for scores, output in zip(result, outputs, strict=True)]
+    return torch.cat([scores.flatten(0, -2) for scores in result])
 
 
 def our_scores(model: Model, case: str, head: str, ids: list[Any], segments: list[Any]) -> Tensor:
@@ -65,7 +65,7 @@ def test_a_written_folder_leaves_the_reference_no_key_unexplained(
     write_checkpoint(tmp_path / "ours", read_checkpoint(tmp_path / "theirs"))
     auto = getattr(transformers, AUTO[suffix])
     loaded, report = auto.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert {kind: found for kind, found in report.items() if found} == {}
+    assert {kind: result for kind, result in report.items() if result} == {}
     assert type(loaded) is type(theirs)
     ids, segments = ragged((1, 9, 4), pairs=True)
     for before, after in zip(

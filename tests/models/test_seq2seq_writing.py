@@ -55,11 +55,11 @@ def test_searches_do_not_depend_on_the_batch(variant: str) -> None:
         return Request(pack(chosen), 1, [8] * len(chosen), DecodingConstraints(end=2, never=(0,)))
 
     together, firsts = beam(model, ask(sources), Beam(3, n_best=2)), greedy(model, ask(sources))
-    for number, row in enumerate(sources):
+    for index, row in enumerate(sources):
         (alone,), (first,) = beam(model, ask([row]), Beam(3, n_best=2)), greedy(model, ask([row]))
-        for found, expected in zip([*together[number], firsts[number]], [*alone, first], strict=True):
-            assert found.ids == expected.ids
-            assert found.score == pytest.approx(expected.score, abs=1e-9)
+        for actual, expected in zip([*together[index], firsts[index]], [*alone, first], strict=True):
+            assert actual.ids == expected.ids
+            assert actual.score == pytest.approx(expected.score, abs=1e-9)
 
 
 @pytest.mark.parametrize("variant", LOOKING)
@@ -83,6 +83,6 @@ def test_in_float32_batch_mates_change_chances_by_less_than_a_millionth() -> Non
         return stepped(model, source, written).softmax(-1)  # type: ignore[arg-type]
 
     together = chances(pack(sources), tokens)
-    for number, row in enumerate(sources):
-        alone = chances(pack([row]), tokens[number : number + 1])[0]
-        torch.testing.assert_close(together[number], alone, rtol=0, atol=1e-6)
+    for index, row in enumerate(sources):
+        alone = chances(pack([row]), tokens[index : index + 1])[0]
+        torch.testing.assert_close(together[index], alone, rtol=0, atol=1e-6)

@@ -38,9 +38,9 @@ def test_scores_are_the_same(form: str) -> None:
     assert isinstance(marian.config, MarianConfig)
     with torch.no_grad():
         expected = ours.vocabulary_scores(ours(pack(sources), pack(targets)))[:, ROWS]
-        found = marian.vocabulary_scores(marian(moved(sources), moved(targets)))
-    close(found[:, :-1], expected[:, :-1])
-    assert float(found[:, -1].max()) < NEVER / 2  # the start is never written
+        scores = marian.vocabulary_scores(marian(moved(sources), moved(targets)))
+    close(scores[:, :-1], expected[:, :-1])
+    assert float(scores[:, -1].max()) < NEVER / 2  # the start is never written
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -67,7 +67,7 @@ def test_a_start_without_a_vector_is_a_row_of_zeros() -> None:
 
 
 def test_what_marian_does_not_have_is_refused() -> None:
-    with pytest.raises(ConfigError, match="norm=pre has no place in Marian's layout, only with post"):
+    with pytest.raises(ConfigError, match=r"norm=pre .*post"):
         to_marian(our_transformer(norm="pre"), ROWS)
-    with pytest.raises(ConfigError, match=r"norm_epsilon=0\.01 has no place"):
+    with pytest.raises(ConfigError, match=r"norm_epsilon=0\.01"):
         to_marian(our_transformer(norm_epsilon=0.01), ROWS)

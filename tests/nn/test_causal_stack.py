@@ -62,8 +62,8 @@ def model() -> Gpt2:
     return randomise(Gpt2(Config())).double().eval()
 
 
-def exact(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+def exact(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("lengths", [(5, 2, 4, 1), (3, 3, 3, 3), (2, 0, 3, 1), (0, 0, 0, 0)], ids=str)
@@ -74,8 +74,8 @@ def test_prompts_and_steps_equal_the_whole_text(lengths: tuple[int, ...]) -> Non
     exact(read, torch.cat([vectors[:length] for vectors, length in zip(whole, lengths, strict=True)]))
     for step in range(3):
         ids = torch.tensor([text[length + step] for text, length in zip(TEXTS, lengths, strict=True)])
-        found, state = gpt.step(ids, state)
-        exact(found, torch.stack([vectors[length + step] for vectors, length in zip(whole, lengths, strict=True)]))
+        states, state = gpt.step(ids, state)
+        exact(states, torch.stack([vectors[length + step] for vectors, length in zip(whole, lengths, strict=True)]))
 
 
 @torch.no_grad()
@@ -87,8 +87,8 @@ def test_beams_share_a_prompt_change_places_and_finished_texts_leave() -> None:
     for step in range(12):
         ids = torch.randint(11, (len(rows),), generator=generator)
         rows = [[*row, int(token)] for row, token in zip(rows, ids, strict=True)]
-        found, state = gpt.step(ids, state)
-        exact(found, pack(rows).layout.last(gpt(pack(rows))))
+        states, state = gpt.step(ids, state)
+        exact(states, pack(rows).layout.last(gpt(pack(rows))))
         parents = torch.randint(beams, (len(rows),), generator=generator)
         parents += torch.arange(len(rows)) // beams * beams
         rows, state = [list(rows[parent]) for parent in parents], state.reorder(parents)

@@ -33,18 +33,18 @@ def emissions(lengths: tuple[int, ...] = LENGTHS, seed: int = 1) -> tuple[Tensor
     return 2 * torch.randn(layout.tokens, TAGS, generator=generator, dtype=torch.float64), layout
 
 
-def numbers(found: Iterable[float]) -> Tensor:
-    return torch.tensor(list(found), dtype=torch.float64)
+def numbers(values: Iterable[float]) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.float64)
 
 
 def scores_of_all_paths(crf: Crf, own: Tensor) -> dict[tuple[int, ...], float]:
     """Every path of one sentence with its score, added up by hand."""
     transitions, start, end = (PACE * table for table in (crf.transition_bias, crf.start_bias, crf.end_bias))
-    found = {}
+    scores = {}
     for path in itertools.product(range(TAGS), repeat=len(own)):
-        score = start[path[0]] + end[path[-1]] + sum(own[place, tag] for place, tag in enumerate(path))
-        found[path] = float(score + sum(transitions[one, two] for one, two in itertools.pairwise(path)))
-    return found
+        score = start[path[0]] + end[path[-1]] + sum(own[index, tag] for index, tag in enumerate(path))
+        scores[path] = float(score + sum(transitions[one, two] for one, two in itertools.pairwise(path)))
+    return scores
 
 
 def test_a_path_of_two_words_worked_by_hand() -> None:
@@ -63,16 +63,16 @@ def test_scores_sums_chances_and_best_paths_are_those_of_the_listed_paths() -> N
     tags = torch.randint(TAGS, (layout.tokens,), generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         listed = [scores_of_all_paths(crf, part) for part in layout.split(own)]
-        given = [tuple(part.tolist()) for part in layout.split(tags)]
-        close(crf.score(own, tags, layout), numbers(found[path] for found, path in zip(listed, given, strict=True)))
-        sums = [math.log(sum(map(math.exp, found.values()))) for found in listed]
+        paths = [tuple(part.tolist()) for part in layout.split(tags)]
+        close(crf.score(own, tags, layout), numbers(scores[path] for scores, path in zip(listed, paths, strict=True)))
+        sums = [math.log(sum(map(math.exp, scores.values()))) for scores in listed]
         close(crf.log_partition(own, layout), numbers(sums))
-        best = [max(found, key=found.__getitem__) for found in listed]
+        best = [max(scores, key=scores.__getitem__) for scores in listed]
         assert crf.decode(own, layout).tolist() == [tag for path in best for tag in path]
         chances = [
-            sum(math.exp(score - total) for path, score in found.items() if path[place] == tag)
-            for found, total, length in zip(listed, sums, LENGTHS, strict=True)
-            for place in range(length)
+            sum(math.exp(score - total) for path, score in scores.items() if path[index] == tag)
+            for scores, total, length in zip(listed, sums, LENGTHS, strict=True)
+            for index in range(length)
             for tag in range(TAGS)
         ]
         close(crf.marginals(own, layout).flatten(), numbers(chances))
@@ -108,6 +108,6 @@ def test_a_thousand_words_stay_sure_in_float32() -> None:
     crf, (own, layout) = field(), emissions((1000, 3))
     with torch.no_grad():
         expected = crf.marginals(own, layout)
-        found = crf.float().marginals(own.float(), layout)
-    torch.testing.assert_close(found.sum(1), torch.ones(len(own)), rtol=0, atol=1e-5)
-    torch.testing.assert_close(found.double(), expected, rtol=0, atol=2e-3)
+        marginals = crf.float().marginals(own.float(), layout)
+    torch.testing.assert_close(marginals.sum(1), torch.ones(len(own)), rtol=0, atol=1e-5)
+    torch.testing.assert_close(marginals.double(), expected, rtol=0, atol=2e-3)

@@ -35,7 +35,7 @@ def test_a_norm_stands_before_each_part_or_after_it(norm: str) -> None:
         rows(SOURCE, 1),
     )
     plan, across = Causal().plan(TARGET), Full().plan(TARGET, SOURCE)
-    found = block(hidden, plan, source=(source, across, None))
+    actual = block(hidden, plan, source=(source, across, None))
 
     def read(middle: nn.Module, vectors: Tensor) -> Tensor:
         return middle(vectors) if norm == "pre" else vectors
@@ -44,7 +44,7 @@ def test_a_norm_stands_before_each_part_or_after_it(norm: str) -> None:
     hidden = added(norm, hidden, block.attention_norm, change)
     hidden = added(norm, hidden, block.cross_norm, block.cross(read(block.cross_norm, hidden), source, across))
     change = block.feed_forward(read(block.feed_forward_norm, hidden))
-    close(found, added(norm, hidden, block.feed_forward_norm, change))
+    close(actual, added(norm, hidden, block.feed_forward_norm, change))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

@@ -21,7 +21,7 @@ def test_buckets_equal_the_reference_from_minus_600_to_600(buckets: int, farthes
     assert BucketedBias(buckets, 1, farthest).bucket(distances).equal(theirs)
 
 
-def test_near_distances_have_a_bucket_each_and_sides_are_told_apart() -> None:
+def test_near_distances_have_a_bucket_each_and_sides_are_distinguished() -> None:
     bias = BucketedBias(32, 1)
     assert bias.bucket(torch.tensor([0, -1, -7, 1, 7])).tolist() == [0, 1, 7, 17, 23]
     assert bias.bucket(torch.tensor([-128, -600, 128, 600])).tolist() == [15, 15, 31, 31]
@@ -33,12 +33,12 @@ def test_each_group_takes_its_corner_of_one_term() -> None:
     plan = Full().plan(Layout((2, 30, 3)))
     term = bias(plan)
     for group in plan.groups:
-        found = term(group, torch.zeros(1))
-        assert found.shape == (1, 2, group.queries.length, group.keys.length)
+        result = term(group, torch.zeros(1))
+        assert result.shape == (1, 2, group.queries.length, group.keys.length)
         for query in range(group.queries.length):
             for key in range(group.keys.length):
                 bucket = int(bias.bucket(torch.tensor(key - query)))
-                assert found[0, :, query, key].equal(bias.table.weight[bucket])
+                assert result[0, :, query, key].equal(bias.table.weight[bucket])
 
 
 def test_pairs_of_dimensions_turn_at_their_own_rates() -> None:

@@ -29,12 +29,12 @@ def test_chunks_change_neither_loss_nor_gradients(
 ) -> None:
     monkeypatch.setattr(vocabulary, "MAX_SCORES", rows * 7)
     *weights, targets = inputs(bias)
-    found = chunked_cross_entropy(*weights, targets, smoothing)
+    actual = chunked_cross_entropy(*weights, targets, smoothing)
     expected = F.cross_entropy(F.linear(*weights), targets, reduction="sum", label_smoothing=smoothing)
-    close(found, expected)
+    close(actual, expected)
     learning = [weight for weight in weights if weight is not None]
     for one, other in zip(
-        torch.autograd.grad(found * 0.3, learning), torch.autograd.grad(expected * 0.3, learning), strict=True
+        torch.autograd.grad(actual * 0.3, learning), torch.autograd.grad(expected * 0.3, learning), strict=True
     ):
         close(one, other)
     with torch.no_grad():
@@ -59,5 +59,5 @@ def test_gradients_are_made_once() -> None:
     hidden, table, bias, targets = inputs()
     loss = chunked_cross_entropy(hidden, table, bias, targets)
     loss.backward(retain_graph=True)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match="inplace"):
         loss.backward()

@@ -104,8 +104,8 @@ def test_a_memory_joined_to_a_segment_is_what_causal_attention_looks_at() -> Non
     _, keys, values = part.project(whole).unbind(1)
     queries = part.project(rows[memory.tokens :])[:, 0]
     mixed = attend((queries, keys, values), Causal().plan(segment, joined))
-    found = segment.split(part.output(mixed.flatten(1)))
-    for vectors, wanted in zip(found, expected, strict=True):
+    parts = segment.split(part.output(mixed.flatten(1)))
+    for vectors, wanted in zip(parts, expected, strict=True):
         torch.testing.assert_close(vectors, wanted[len(wanted) - len(vectors) :], rtol=0, atol=1e-12)
 
 

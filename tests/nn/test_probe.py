@@ -43,9 +43,9 @@ def test_pooling_gives_scores_for_texts(pool: str) -> None:
 def test_a_sequence_has_the_same_scores_alone_and_in_company(recurrent: int) -> None:
     readout = make(replace(CONFIG, join="mix", recurrent=recurrent, hidden=3))
     together = LAYOUT.split(readout(LAYERS, LAYOUT))
-    for place, (start, length) in enumerate([(0, 2), (2, 3)]):
+    for index, (start, length) in enumerate([(0, 2), (2, 3)]):
         alone = readout(LAYERS[:, start : start + length], Layout((length,)))
-        torch.testing.assert_close(alone, together[place], rtol=0, atol=1e-12)
+        torch.testing.assert_close(alone, together[index], rtol=0, atol=1e-12)
 
 
 def test_the_lstm_looks_both_ways() -> None:

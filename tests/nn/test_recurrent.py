@@ -29,8 +29,8 @@ def rows(lengths: tuple[int, ...] = LENGTHS, width: int = WIDTH) -> Tensor:
     return torch.randn(sum(lengths), width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
 
-def exact(found: object, expected: object) -> None:
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+def exact(actual: object, expected: object) -> None:
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 def states(stack: RecurrentStack, sequences: int) -> CellState:
@@ -107,8 +107,8 @@ def test_one_step_of_the_gru_with_the_reset_gate_before_the_product_worked_by_ha
         cell.inputs.bias.copy_(torch.tensor([0.0, math.log(3.0), 0.0]))  # r = 1/2, z = 3/4
         cell.gates.weight.zero_()
         cell.candidate.weight.fill_(2.0)
-        found, _ = cell.step(torch.tensor([[0.5]]), (torch.tensor([[0.4]]),))
-    assert float(found) == pytest.approx(0.25 * math.tanh(0.5 + 2.0 * (0.5 * 0.4)) + 0.75 * 0.4, abs=1e-7)
+        state, _ = cell.step(torch.tensor([[0.5]]), (torch.tensor([[0.4]]),))
+    assert float(state) == pytest.approx(0.25 * math.tanh(0.5 + 2.0 * (0.5 * 0.4)) + 0.75 * 0.4, abs=1e-7)
 
 
 def test_with_an_open_reset_gate_both_forms_of_the_gru_are_one_and_else_they_are_not() -> None:
@@ -135,13 +135,13 @@ def test_with_an_open_reset_gate_both_forms_of_the_gru_are_one_and_else_they_are
 def test_values_and_gradients_equal_the_reference_on_each_sequence(kind: str, bidirectional: bool) -> None:
     part, layout, vectors = make(kind, bidirectional), Layout(LENGTHS), rows().requires_grad_()
     state = states(part, len(LENGTHS))
-    found, end = part(vectors, layout, state)
+    actual, end = part(vectors, layout, state)
     expected, last = one_by_one(part, vectors, layout, state)
-    assert found.shape == (layout.tokens, part.output_width)
-    exact(found, expected)
+    assert actual.shape == (layout.tokens, part.output_width)
+    exact(actual, expected)
     exact(end, last)
     weights = torch.arange(sum(LENGTHS), dtype=torch.float64)
-    ours, theirs = (torch.autograd.grad((out.sum(1) * weights).sum(), vectors)[0] for out in (found, expected))
+    ours, theirs = (torch.autograd.grad((out.sum(1) * weights).sum(), vectors)[0] for out in (actual, expected))
     exact(ours, theirs)
 
 
@@ -151,9 +151,9 @@ def test_a_state_is_taken_up_and_handed_on(kind: str) -> None:
     whole, end = part(vectors, Layout((4, 6)))
     early, late = vectors[[0, 1, 4, 5, 6]], vectors[[2, 3, 7, 8, 9]]
     first, state = part(early, Layout((2, 3)))
-    second, found = part(late, Layout((2, 3)), state)
+    second, result = part(late, Layout((2, 3)), state)
     exact(torch.cat([first, second]), whole[[0, 1, 4, 5, 6, 2, 3, 7, 8, 9]])
-    exact(found, end)
+    exact(result, end)
 
 
 @kinds
@@ -173,9 +173,9 @@ def test_steps_equal_the_whole(kind: str) -> None:
 def test_a_sequence_without_tokens_ends_where_it_began(kind: str, bidirectional: bool) -> None:
     part, vectors = make(kind, bidirectional), rows((2, 3))
     start = states(part, 4)
-    found, end = part(vectors, Layout((0, 2, 0, 3)), start)
+    actual, end = part(vectors, Layout((0, 2, 0, 3)), start)
     expected, others = part(vectors, Layout((2, 3)), tuple(piece[:, [1, 3]] for piece in start))
-    exact(found, expected)
+    exact(actual, expected)
     for piece, first, other in zip(end, start, others, strict=True):
         exact(piece[:, [0, 2]], first[:, [0, 2]])
         exact(piece[:, [1, 3]], other)
@@ -210,9 +210,9 @@ def test_a_seed_draws_the_masks_that_torch_s_module_draws(kind: str) -> None:
     module = torch_module(part).train()
     module.dropout = 0.5
     torch.manual_seed(3)
-    found = Layout((5, 5)).pad(part(vectors, Layout((5, 5)))[0])
+    result = Layout((5, 5)).pad(part(vectors, Layout((5, 5)))[0])
     torch.manual_seed(3)
-    exact(found.transpose(0, 1), module(vectors.view(2, 5, WIDTH).transpose(0, 1))[0])
+    exact(result.transpose(0, 1), module(vectors.view(2, 5, WIDTH).transpose(0, 1))[0])
 
 
 def test_building_on_the_meta_device_takes_no_memory() -> None:

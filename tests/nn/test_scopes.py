@@ -30,17 +30,17 @@ RULES: dict[str, tuple[Scope, Rule]] = {
 def test_allowed_agrees_with_a_slow_double_loop(name: str) -> None:
     scope, rule = RULES[name]
     queries, keys = torch.tensor([[0, 1, 2, 3], [5, 6, 7, 8]]), torch.tensor([[0, 1, 2], [4, 6, 8]])
-    found = scope.allowed(queries, keys, torch.tensor([2, 3]))
+    actual = scope.allowed(queries, keys, torch.tensor([2, 3]))
     expected = [
         [[rule(int(query), int(key), number) for key in keys[row]] for query in queries[row]]
         for row, number in enumerate((2, 3))
     ]
-    assert found is None if name == "full" else found is not None and found.tolist() == expected
+    assert actual is None if name == "full" else actual is not None and actual.tolist() == expected
 
 
 def sights(plan: AttentionPlan) -> torch.Tensor:
     """(query rows, key rows) of the packed matrices: how many times each query is shown each key, holes included."""
-    found = torch.zeros(plan.queries.tokens, plan.keys.tokens, dtype=torch.long)
+    counts = torch.zeros(plan.queries.tokens, plan.keys.tokens, dtype=torch.long)
     rows = torch.arange(plan.queries.tokens).view(-1, 1, 1), torch.arange(plan.keys.tokens).view(-1, 1, 1)
     for group in plan.groups:
         queries, keys = group.queries.take(rows[0])[:, 0, :, 0], group.keys.take(rows[1])[:, 0, :, 0]
@@ -51,8 +51,8 @@ def sights(plan: AttentionPlan) -> torch.Tensor:
         for row, number in enumerate(group.sequences):
             real = plan.queries.lengths[number]
             pairs = (queries[row, :real].unsqueeze(1), keys[row].unsqueeze(0))
-            found.index_put_(pairs, mask[row, 0, :real].long(), accumulate=True)
-    return found
+            counts.index_put_(pairs, mask[row, 0, :real].long(), accumulate=True)
+    return counts
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -62,10 +62,10 @@ def test_a_bound_scope_shows_each_key_once_to_exactly_those_that_the_rule_allows
     scope, rule = RULES[name]
     layout = Layout(tuple(lengths))
     expected = torch.zeros(layout.tokens, layout.tokens, dtype=torch.long)
-    for number, (start, length) in enumerate(zip(layout.starts, lengths, strict=True)):
+    for index, (start, length) in enumerate(zip(layout.starts, lengths, strict=True)):
         for query in range(length):
             for key in range(length):
-                expected[start + query, start + key] = rule(query, key, number)
+                expected[start + query, start + key] = rule(query, key, index)
     assert sights(scope.plan(layout)).equal(expected)
 
 
@@ -76,8 +76,8 @@ def test_groups_cover_each_sequence_and_each_row_once(lengths: list[int]) -> Non
     plan = Full().plan(layout)
     assert sorted(number for group in plan.groups for number in group.sequences) == list(range(len(lengths)))
     rows = torch.arange(layout.tokens).view(-1, 1, 1)
-    given_back = torch.cat([group.queries.unpad(group.queries.take(rows)) for group in plan.groups])
-    assert (given_back if plan.order is None else given_back[plan.order]).equal(rows)
+    restored = torch.cat([group.queries.unpad(group.queries.take(rows)) for group in plan.groups])
+    assert (restored if plan.order is None else restored[plan.order]).equal(rows)
 
 
 def test_equal_lengths_share_one_group_and_no_copy() -> None:

@@ -50,8 +50,8 @@ def test_steps_through_slots_equal_attention_over_the_whole_past(beams: int) -> 
     part, past = attention(), vectors(2 * beams, 70)
     cache = cache_for(part, 2, beams)
     for step in range(70):  # the room doubles twice
-        found, cache = run(part, cache, past[:, step])
-        close(found, whole(part, past[:, : step + 1]))
+        result, cache = run(part, cache, past[:, step])
+        close(result, whole(part, past[:, : step + 1]))
     assert cache.steps == 70
 
 
@@ -62,8 +62,8 @@ def test_rows_go_on_from_what_other_rows_of_their_sentence_were() -> None:
     for step in range(7):
         new = vectors(6, seed=step)
         past = torch.cat([past, new.unsqueeze(1)], 1)
-        found, cache = run(part, cache, new)
-        close(found, whole(part, past))
+        result, cache = run(part, cache, new)
+        close(result, whole(part, past))
         parents = torch.randint(beams, (6,), generator=generator) + torch.tensor([0, 0, 0, 3, 3, 3])
         cache, past = cache.reorder(parents), past[parents]
 
@@ -86,8 +86,8 @@ def test_the_sentences_that_stay_are_as_they_were(beams: int, order: list[int]) 
     kept = torch.tensor(order)
     cache, past = cache.keep(kept), past.view(4, beams, 6, WIDTH)[kept].flatten(0, 1)
     for step in range(3, 6):
-        found, cache = run(part, cache, past[:, step])
-        close(found, whole(part, past[:, : step + 1]))
+        result, cache = run(part, cache, past[:, step])
+        close(result, whole(part, past[:, : step + 1]))
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))
@@ -95,7 +95,7 @@ def test_whoever_stays_is_moved_only_into_a_gap(alive: list[bool]) -> None:
     numbers = torch.tensor(alive).nonzero().squeeze(1)
     order = compaction_order(numbers)
     assert sorted(order.tolist()) == numbers.tolist()
-    assert all(number in (place, *range(len(order), len(alive))) for place, number in enumerate(order.tolist()))
+    assert all(number in (index, *range(len(order), len(alive))) for index, number in enumerate(order.tolist()))
 
 
 @pytest.mark.parametrize("lengths", [(3, 1, 5), (4, 4, 4), (2, 0, 3), (0, 0, 0)])
@@ -104,8 +104,8 @@ def test_beams_look_at_ragged_sources_as_targets_do(lengths: tuple[int, ...]) ->
     source, hidden = vectors(layout.tokens), vectors(3 * beams, seed=1)
     with torch.no_grad():
         keys = CrossCache.of([part.project(source)], layout)
-        found = part.step(hidden, keys, 0)
-        close(found, part(hidden, source, Full().plan(Layout((beams,) * 3), layout)))
+        states = part.step(hidden, keys, 0)
+        close(states, part(hidden, source, Full().plan(Layout((beams,) * 3), layout)))
         kept = keys.keep(torch.tensor([2, 0]))
-        close(part.step(hidden[[4, 5, 0, 1]], kept, 0), found[[4, 5, 0, 1]])
+        close(part.step(hidden[[4, 5, 0, 1]], kept, 0), states[[4, 5, 0, 1]])
     assert kept.slots.shape[4] == max(lengths[0], lengths[2], 1)

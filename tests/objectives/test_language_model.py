@@ -28,9 +28,9 @@ def stream(length: int, seed: int = 0) -> list[int]:
 
 def test_two_lanes_of_nine_tokens_worked_by_hand() -> None:
     lanes = ContiguousStreams(list(range(10, 19)), batch_size=2, bptt_length=3)
-    found = [[(item.ids, item.target, item.opens) for item in (lanes[n] for n in lanes.batch(k))] for k in range(3)]
+    result = [[(item.ids, item.target, item.opens) for item in (lanes[n] for n in lanes.batch(k))] for k in range(3)]
     first = [([10, 11, 12], [11, 12, 13], True), ([14, 15, 16], [15, 16, 17], True)]
-    assert found == [first, [([13], [14], False), ([17], [18], False)], first]
+    assert result == [first, [([13], [14], False), ([17], [18], False)], first]
     assert (len(lanes), lanes.batches, lanes.steps(2.5), lanes.locate(3)) == (4, 2, 5, (1, 1))
     assert lanes[0].example == 0
     assert lanes[3].example == 7  # where it stands in the stream
@@ -55,10 +55,10 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
     plan, total, count = ContiguousStreams(tokens, 4, 5), 0.0, 0.0
     state: CellState | None = None
     for step in range(plan.batches):
-        prepared = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
-        losses, state = objective.carry(model, prepared, state)
+        batch = objective.prepare([plan[number] for number in plan.batch(step)], CPU)
+        losses, state = objective.carry(model, batch, state)
         assert all(not piece.requires_grad for piece in state)
-        total, count = total + float(losses["next_token"].detach()), count + prepared.counts["next_token"]
+        total, count = total + float(losses["next_token"].detach()), count + batch.counts["next_token"]
     expected = 0.0
     for first, last in ((0, 6), (6, 12), (12, 18), (18, 23)):
         hidden = model(pack([tokens[first:last]]))
@@ -70,9 +70,9 @@ def test_carried_lanes_give_the_loss_of_each_lane_as_a_whole(kind: str) -> None:
 
 def test_an_epoch_begins_with_nothing_remembered() -> None:
     model, objective, plan = our_lm(), CarriedNextToken(), ContiguousStreams(stream(20), 2, 4)
-    prepared = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
-    first, state = objective.carry(model, prepared, None)
-    again, after = objective.carry(model, prepared, tuple(piece + 1 for piece in state))
+    batch = objective.prepare([plan[number] for number in plan.batch(0)], CPU)
+    first, state = objective.carry(model, batch, None)
+    again, after = objective.carry(model, batch, tuple(piece + 1 for piece in state))
     close(first["next_token"], again["next_token"])
     close(after, state)
     later = objective.prepare([plan[number] for number in plan.batch(1)], CPU)
@@ -81,7 +81,7 @@ def test_an_epoch_begins_with_nothing_remembered() -> None:
 
 def test_gradients_stop_at_the_border_of_a_batch() -> None:
     model, objective, plan = our_lm(tied=False), CarriedNextToken(), ContiguousStreams(stream(9), 1, 4)
-    first, second = (objective.prepare([plan[number]], CPU) for number in range(2))
+    first, second = (objective.prepare([plan[index]], CPU) for index in range(2))
     _, state = objective.carry(model, first, None)
     losses, _ = objective.carry(model, second, state)
     (table,) = torch.autograd.grad(losses["next_token"], [model.body.table.weight])
@@ -110,8 +110,8 @@ def test_a_model_with_a_context_scores_each_token_once_in_windows(count: int, ov
         window = tokens[start : start + 9]
         with torch.no_grad():
             scores = model.vocabulary_scores(model(pack([window[:-1].tolist()]))) if len(window) > 1 else []
-        for place, row in enumerate(scores):
-            losses.setdefault(start + place + 1, float(F.cross_entropy(row, window[place + 1])))
+        for index, row in enumerate(scores):
+            losses.setdefault(start + index + 1, float(F.cross_entropy(row, window[index + 1])))
     assert len(losses) == count - 1
     assert mean_loss(model, tokens, overlap=overlap) == pytest.approx(sum(losses.values()) / len(losses), rel=1e-12)
 

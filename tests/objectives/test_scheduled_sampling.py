@@ -18,8 +18,8 @@ from support.tiny import SOURCES, TARGETS, close, our_seq2seq, our_transformer, 
 
 CPU = torch.device("cpu")
 ITEMS = [
-    pair_sample(source, target, number)
-    for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
+    pair_sample(source, target, index)
+    for index, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
 ]
 ALWAYS = ScheduledTranslation(1, smoothing=0.0, sampling=SamplingSchedule(1.0, "constant"))
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -59,40 +59,40 @@ def test_the_chance_rises_over_the_run() -> None:
 def test_a_loop_of_steps_at_chance_one_is_free_running_and_learns_as_such(variant: str) -> None:
     model, objective = learning(**VARIANTS[variant]), sampled(mode="step-wise")
     weights = list(model.parameters())
-    found = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
+    actual = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
     expected = torch.stack([free_running(model, item.ids, item.target) for item in ITEMS]).sum()
-    close(found, expected)
-    close(torch.autograd.grad(found, weights), torch.autograd.grad(expected, weights))
+    close(actual, expected)
+    close(torch.autograd.grad(actual, weights), torch.autograd.grad(expected, weights))
 
 
 @every_variant
 def test_a_loop_of_steps_that_reads_the_truth_is_teacher_forcing(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, objective = learning(**VARIANTS[variant]), sampled(mode="step-wise")
     monkeypatch.setattr(torch, "rand", lambda shape, device: torch.ones(shape, device=device))  # every coin says no
-    found = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
+    result = objective.losses(model, objective.prepare(ITEMS, CPU))["translate"]
     plain = Translate(1, smoothing=0.0)
-    close(found, plain.losses(model, plain.prepare(ITEMS, CPU))["translate"])
+    close(result, plain.losses(model, plain.prepare(ITEMS, CPU))["translate"])
 
 
 @pytest.mark.parametrize("kind", ["transformer", "recurrent"])
 def test_two_passes_read_the_guesses_of_the_first(kind: str) -> None:
     model: Any = learning() if kind == "recurrent" else our_transformer(dropout=0.0).train()
-    prepared = ALWAYS.prepare(ITEMS, CPU)
+    batch = ALWAYS.prepare(ITEMS, CPU)
     with torch.no_grad():
-        guesses = model.vocabulary_scores(model(prepared.tokens, prepared.shifted)).argmax(-1)
-    read = [[1, *own.tolist()[:-1]] for own in prepared.shifted.layout.split(guesses)]
-    scores = model.vocabulary_scores(model(prepared.tokens, pack(read)))
-    close(ALWAYS.losses(model, prepared)["translate"], F.cross_entropy(scores, prepared.targets, reduction="sum"))
+        guesses = model.vocabulary_scores(model(batch.tokens, batch.shifted)).argmax(-1)
+    read = [[1, *own.tolist()[:-1]] for own in batch.shifted.layout.split(guesses)]
+    scores = model.vocabulary_scores(model(batch.tokens, pack(read)))
+    close(ALWAYS.losses(model, batch)["translate"], F.cross_entropy(scores, batch.targets, reduction="sum"))
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(mode: str) -> None:
     model, objective = learning(score="bilinear"), sampled(maximum=0.5, mode=mode)
-    prepared = objective.prepare(ITEMS, CPU)
+    batch = objective.prepare(ITEMS, CPU)
 
     def loss(seed: int) -> float:
         torch.manual_seed(seed)
-        return float(objective.losses(model, prepared)["translate"].detach())
+        return float(objective.losses(model, batch)["translate"].detach())
 
     assert loss(1) == loss(1)
     assert loss(1) != loss(2)
@@ -101,16 +101,16 @@ def test_between_the_ends_tokens_are_mixed_by_the_seed_alone(mode: str) -> None:
 def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
     model, objective, seen = learning(), sampled(maximum=0.5), []
     items = [pair_sample([3, 4], [7] * 50, 0) for _ in range(20)]
-    prepared = objective.prepare(items, CPU)
+    batch = objective.prepare(items, CPU)
 
-    def watched(module: Any, given: tuple[Tokens, Tokens]) -> None:
-        seen.append(given[1].ids.view(20, 50))
+    def watched(module: Any, replaced: tuple[Tokens, Tokens]) -> None:
+        seen.append(replaced[1].ids.view(20, 50))
 
     with torch.no_grad():
         model.heads["next_token"].bias[9] = 100.0  # the guess is always 9
     model.register_forward_pre_hook(watched)
     torch.manual_seed(0)
-    objective.losses(model, prepared)["translate"]
+    objective.losses(model, batch)["translate"]
     truth, mixed = seen
     assert truth.tolist() == [[1] + [7] * 49] * 20
     assert mixed[:, 0].tolist() == [1] * 20
@@ -119,10 +119,10 @@ def test_the_start_token_is_never_replaced_and_half_of_the_others_is() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_model_that_is_judged_reads_the_truth(mode: str) -> None:
+def test_a_model_that_is_evaluated_reads_the_truth(mode: str) -> None:
     model, plain = learning().eval(), Translate(1, smoothing=0.0)
-    prepared = plain.prepare(ITEMS, CPU)
-    assert sampled(mode=mode).losses(model, prepared)["translate"].equal(plain.losses(model, prepared)["translate"])
+    batch = plain.prepare(ITEMS, CPU)
+    assert sampled(mode=mode).losses(model, batch)["translate"].equal(plain.losses(model, batch)["translate"])
 
 
 def test_what_cannot_be_is_refused() -> None:

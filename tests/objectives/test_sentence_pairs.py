@@ -25,11 +25,11 @@ def corpus(documents: int = 30, seed: int = 0) -> EncodedCorpus:
     rng = random.Random(seed)
     ids, sentences, bounds = [], [0], [0]
     for document in range(documents):
-        place = 1000 * (document + 1)
+        token = 1000 * (document + 1)
         for _ in range(1 if document % 7 == 3 else rng.randint(2, 9)):
             length = rng.randint(1, 12)
-            ids += range(place, place + length)
-            place += length
+            ids += range(token, token + length)
+            token += length
             sentences.append(len(ids))
         bounds.append(len(sentences) - 1)
     return EncodedCorpus(np.array(ids, np.int32), np.array(sentences), np.array(bounds), len(ids))

@@ -96,9 +96,9 @@ def samples(count: int = 24) -> list[Sample]:
     """Unequal numbers of masked tokens, none in every fifth sample."""
     made = []
     for row in range(count):
-        ids = [(row * 7 + place) % VOCABULARY for place in range(3 + row % 4)]
+        ids = [(row * 7 + index) % VOCABULARY for index in range(3 + row % 4)]
         masked = tuple(range(0 if row % 5 == 0 else 1 + row % 3))
-        made.append(Sample(ids, [], PairTarget(masked, tuple(ids[place] for place in masked), row % 2), row))
+        made.append(Sample(ids, [], PairTarget(masked, tuple(ids[index] for index in masked), row % 2), row))
     return made
 
 

@@ -13,29 +13,29 @@ from support.tiny import SOURCES, TARGETS, both_marians, close, our_transformer,
 
 CPU = torch.device("cpu")
 ITEMS = [
-    pair_sample(source, target, number)
-    for number, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
+    pair_sample(source, target, index)
+    for index, (source, target) in enumerate(zip(rows(SOURCES), rows(TARGETS, seed=1), strict=True))
 ]
 
 
 def test_targets_are_read_shifted_behind_the_start_token() -> None:
     items = [pair_sample([5, 6], [7, 8, 2], 4), pair_sample([9], [2], 1)]
-    prepared = Translate(start_id=1).prepare(items, CPU)
+    batch = Translate(start_id=1).prepare(items, CPU)
     assert [len(item) for item in items] == [5, 2]
-    assert prepared.tokens.ids.tolist() == [5, 6, 9]
-    assert prepared.tokens.layout.lengths == (2, 1)
-    assert prepared.targets.tolist() == [7, 8, 2, 2]
-    assert prepared.shifted.ids.tolist() == [1, 7, 8, 1]
-    assert prepared.shifted.layout.lengths == (3, 1)
-    assert prepared.counts == {"translate": 4.0}
+    assert batch.tokens.ids.tolist() == [5, 6, 9]
+    assert batch.tokens.layout.lengths == (2, 1)
+    assert batch.targets.tolist() == [7, 8, 2, 2]
+    assert batch.shifted.ids.tolist() == [1, 7, 8, 1]
+    assert batch.shifted.layout.lengths == (3, 1)
+    assert batch.counts == {"translate": 4.0}
 
 
 def test_the_loss_is_torch_s_over_all_scores() -> None:
     model, objective = our_transformer(), Translate(start_id=1, smoothing=0.1)
-    prepared = objective.prepare(ITEMS, CPU)
-    scores = objective.scores(model, prepared)
-    expected = F.cross_entropy(scores, prepared.targets, reduction="sum", label_smoothing=0.1)
-    close(objective.losses(model, prepared)["translate"], expected)
+    batch = objective.prepare(ITEMS, CPU)
+    scores = objective.scores(model, batch)
+    expected = F.cross_entropy(scores, batch.targets, reduction="sum", label_smoothing=0.1)
+    close(objective.losses(model, batch)["translate"], expected)
 
 
 def test_losses_add_whatever_the_batches() -> None:
@@ -56,25 +56,25 @@ def test_teacher_forcing_equals_a_loop_of_steps() -> None:
 def test_the_mean_equals_marian_s_loss(tmp_path: Path) -> None:
     theirs, ours = both_marians(tmp_path)
     objective = Translate(ours.config.start_id, smoothing=0.0)
-    prepared = objective.prepare(ITEMS, CPU)
-    sources = prepared.tokens.layout
+    batch = objective.prepare(ITEMS, CPU)
+    sources = batch.tokens.layout
     with torch.no_grad():
         expected = theirs(
-            input_ids=sources.pad(prepared.tokens.ids, fill=29),
-            attention_mask=sources.pad(torch.ones_like(prepared.tokens.ids)),
-            labels=prepared.shifted.layout.pad(prepared.targets, fill=-100),
+            input_ids=sources.pad(batch.tokens.ids, fill=29),
+            attention_mask=sources.pad(torch.ones_like(batch.tokens.ids)),
+            labels=batch.shifted.layout.pad(batch.targets, fill=-100),
         ).loss
-        close(objective.losses(ours, prepared)["translate"] / prepared.counts["translate"], expected)
+        close(objective.losses(ours, batch)["translate"] / batch.counts["translate"], expected)
 
 
 def test_gradients_reach_every_weight_and_equal_those_of_the_plain_loss() -> None:
     model, objective = our_transformer(output_bias=True), Translate(start_id=1)
-    prepared = objective.prepare(ITEMS, CPU)
-    objective.losses(model, prepared)["translate"].backward()
-    found = {name: weight.grad for name, weight in model.named_parameters()}
+    batch = objective.prepare(ITEMS, CPU)
+    objective.losses(model, batch)["translate"].backward()
+    result = {name: weight.grad for name, weight in model.named_parameters()}
     model.zero_grad()
-    scores = objective.scores(model, prepared)
-    F.cross_entropy(scores, prepared.targets, reduction="sum", label_smoothing=0.1).backward()
+    scores = objective.scores(model, batch)
+    F.cross_entropy(scores, batch.targets, reduction="sum", label_smoothing=0.1).backward()
     for name, weight in model.named_parameters():
-        assert found[name] is not None
-        close(found[name], weight.grad)
+        assert result[name] is not None
+        close(result[name], weight.grad)

@@ -28,10 +28,10 @@ def test_what_is_measured_of_texts_is_what_the_task_asks() -> None:
 
 
 def test_pairs_to_measure_by_are_not_trained_on(tmp_path: Path) -> None:
-    from common import Places
+    from common import RecipePaths
     from minutes import sides
 
-    train, test = sides("past", Places.of("minutes", tmp_path))
+    train, test = sides("past", RecipePaths.of("minutes", tmp_path))
     assert len(test) == (len(train) + len(test)) // 5
     assert not {source for source, _ in train} & {source for source, _ in test}
 

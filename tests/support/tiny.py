@@ -113,7 +113,7 @@ def ragged(lengths: Sequence[int] = LENGTHS, pairs: bool = False, seed: int = 0)
     rng = random.Random(seed)
     ids = [[rng.randrange(5, SIZES["vocab_size"]) for _ in range(length)] for length in lengths]
     borders = [rng.randrange(1, length + 1) if pairs else length for length in lengths]
-    segments = [[int(place >= border) for place in range(len(row))] for row, border in zip(ids, borders, strict=True)]
+    segments = [[int(index >= border) for index in range(len(row))] for row, border in zip(ids, borders, strict=True)]
     return ids, segments
 
 
@@ -133,17 +133,17 @@ def one_by_one(model: Any, case: str, ids: list[Any], segments: list[Any], **opt
     lone = (1, 1, -1) if type(model).__name__.endswith("ForMultipleChoice") else (1, -1)
     with torch.no_grad():
         for row, kinds in zip(ids, segments, strict=True):
-            given = {"input_ids": torch.tensor(row).view(lone)}
+            inputs = {"input_ids": torch.tensor(row).view(lone)}
             if has_segments(case):
-                given["token_type_ids"] = torch.tensor(kinds).view(lone)
-            outputs.append(model(**given, **options))
+                inputs["token_type_ids"] = torch.tensor(kinds).view(lone)
+            outputs.append(model(**inputs, **options))
     return outputs
 
 
-def close(found: Tensor | Sequence[Tensor], expected: Tensor | Sequence[Tensor]) -> None:
+def close(actual: Tensor | Sequence[Tensor], expected: Tensor | Sequence[Tensor]) -> None:
     """Equal within 1e-9, in float64."""
-    assert (found[0] if not isinstance(found, Tensor) else found).dtype == torch.float64
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    assert (actual[0] if not isinstance(actual, Tensor) else actual).dtype == torch.float64
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-9)
 
 
 TRANSFORMER_SIZES: dict[str, Any] = {
@@ -200,11 +200,11 @@ def their_marian(seed: int = 0, **changes: Any) -> Any:
     config = transformers.MarianConfig(**MARIAN | changes)
     config._attn_implementation = "eager"  # the kernel that shows its weights
     model = transformers.MarianMTModel(config)
-    places = [module.embed_positions.weight.clone() for module in (model.model.encoder, model.model.decoder)]
+    tables = [module.embed_positions.weight.clone() for module in (model.model.encoder, model.model.decoder)]
     randomise(model, seed)
     with torch.no_grad():
-        model.model.encoder.embed_positions.weight.copy_(places[0])
-        model.model.decoder.embed_positions.weight.copy_(places[1])
+        model.model.encoder.embed_positions.weight.copy_(tables[0])
+        model.model.decoder.embed_positions.weight.copy_(tables[1])
         model.final_logits_bias.copy_(torch.randn(model.final_logits_bias.shape, generator=_generator(seed)))
     return model.eval()
 
@@ -232,8 +232,8 @@ def stepped(model: Model, source: Tokens, written: Tensor, beams: int = 1) -> Te
     state = model.start(source, beams)
     scores = []
     for ids in written.unbind(1):
-        found, state = model.step(ids, state)
-        scores.append(found)
+        logits, state = model.step(ids, state)
+        scores.append(logits)
     return torch.stack(scores, 1)
 
 
@@ -315,8 +315,8 @@ def write_sentence_encoder(folder: Path, relative: str = "bert", seed: int = 0) 
 
 def change_config(folder: Path, **settings: Any) -> None:
     """Set some of the public settings."""
-    found = json.loads((folder / "config.json").read_text()) | settings
-    (folder / "config.json").write_text(json.dumps(found))
+    config = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps(config))
 
 
 def change_weights(folder: Path, changes: dict[str, Any]) -> None:

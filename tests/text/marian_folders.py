@@ -40,7 +40,7 @@ def marian_folder(folder: Path, kind: str = "unigram", separate: bool = False) -
         lists = {"vocab.json": pieces["source"], "target_vocab.json": pieces["target"]}
     for name, tokens in lists.items():
         ordered = dict.fromkeys(["</s>", "<unk>", "<pad>", *CODES, *tokens])
-        (folder / name).write_text(json.dumps({token: number for number, token in enumerate(ordered)}))
+        (folder / name).write_text(json.dumps({token: index for index, token in enumerate(ordered)}))
     settings = {"tokenizer_class": "MarianTokenizer", "source_lang": "eng", "target_lang": "fra"}
     settings |= {"model_max_length": 512, "separate_vocabs": separate}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))

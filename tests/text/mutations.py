@@ -21,11 +21,11 @@ VALUES: list[Any] = [
 
 def spots(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Paths to values in a JSON document, a few of each long list."""
-    found = [path] if path else []
+    paths = [path] if path else []
     items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for name, inner in list(items)[:12]:
-        found += spots(inner, (*path, name))
-    return found
+        paths += spots(inner, (*path, name))
+    return paths
 
 
 def damage_json(raw: bytes, generator: random.Random) -> bytes:
@@ -47,16 +47,16 @@ def damage_json(raw: bytes, generator: random.Random) -> bytes:
 def damage_bytes(raw: bytes, generator: random.Random) -> bytes:
     content = bytearray(raw)
     for _ in range(generator.choice((1, 1, 2, 5, 20))):
-        place, kind = generator.randrange(len(content) + 1), generator.random()
+        index, kind = generator.randrange(len(content) + 1), generator.random()
         if kind < 0.5:
-            content[place : place + 1] = generator.randbytes(1)
+            content[index : index + 1] = generator.randbytes(1)
         elif kind < 0.7:
-            del content[place : place + generator.randrange(1, 20)]
+            del content[index : index + generator.randrange(1, 20)]
         elif kind < 0.8:
-            del content[place:]
+            del content[index:]
         else:
             start = generator.randrange(len(content) + 1)
-            content[place:place] = content[start : start + generator.randrange(1, 200)]
+            content[index:index] = content[start : start + generator.randrange(1, 200)]
     return bytes(content)
 
 

@@ -15,10 +15,10 @@ def test_texts_that_people_write_are_not_cut():
 
 def test_pieces_join_to_the_text_and_know_where_they_start():
     text = "the boat " + "river" * 50_000 + " mill"
-    found = split_long_words(text)
-    assert [start for start, _ in found] == [0, 9 + LONGEST_RUN, 9 + 2 * LONGEST_RUN]
-    assert "".join(piece for _, piece in found) == text
-    assert all(text[start:].startswith(piece) for start, piece in found)
+    pieces = split_long_words(text)
+    assert [start for start, _ in pieces] == [0, 9 + LONGEST_RUN, 9 + 2 * LONGEST_RUN]
+    assert "".join(piece for _, piece in pieces) == text
+    assert all(text[start:].startswith(piece) for start, piece in pieces)
 
 
 def left_out(text: str, offsets: list[tuple[int, int]]) -> str:
@@ -66,4 +66,4 @@ def test_a_word_without_end_has_specials_and_a_partner(kind: str):
 def test_ten_million_letters_are_read(kind: str):
     text = "abcdefghij" * 1_000_000
     windows = small(kind).windows(text, 512)
-    assert left_out(text, [place for window in windows for place in window.offsets[1:-1]]) == ""
+    assert left_out(text, [index for window in windows for index in window.offsets[1:-1]]) == ""

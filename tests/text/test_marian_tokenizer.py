@@ -69,9 +69,9 @@ def test_offsets_point_at_the_words(tmp_path: Path):
     assert "".join(text[start:end] for start, end in offsets[1:]) == "thecaféboat"
     assert offsets[-1] == (len(text), len(text))
     for strange in TEXTS:
-        found = tokenizer.source_offsets(strange)
-        assert len(found) == len(tokenizer.encode_source(strange))
-        assert all(0 <= start <= end <= len(strange) for start, end in found)
+        actual = tokenizer.source_offsets(strange)
+        assert len(actual) == len(tokenizer.encode_source(strange))
+        assert all(0 <= start <= end <= len(strange) for start, end in actual)
 
 
 def test_a_saved_folder_gives_the_same_ids_here_and_there(tmp_path: Path):
@@ -165,8 +165,8 @@ def test_models_that_would_stop_the_program_are_refused(pieces: list[Piece]):
 
 
 def test_a_table_that_blows_texts_up_is_refused():
-    found = parse_spiece(trained("source", "unigram"), "source")
-    size = 4 + int.from_bytes(found.charsmap[:4], "little")
-    table = found.charsmap[:size] + b"x" * 100_000 + b"\0"
+    result = parse_spiece(trained("source", "unigram"), "source")
+    size = 4 + int.from_bytes(result.charsmap[:4], "little")
+    table = result.charsmap[:size] + b"x" * 100_000 + b"\0"
     with pytest.raises(TokenizerError, match="long"):
-        Engine(SentencePieceModel(found.pieces, 1, 0, table, True, True, False), "made up")
+        Engine(SentencePieceModel(result.pieces, 1, 0, table, True, True, False), "made up")

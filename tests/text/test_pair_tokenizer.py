@@ -63,8 +63,8 @@ def test_offsets_fit():
     text = "The  river carried"
     offsets = tokenizer.source_offsets(text)
     assert len(offsets) == len(tokenizer.encode_source(text))
-    covered = {place for start, end in offsets for place in range(start, end)}
-    assert covered == {place for place, letter in enumerate(text) if letter != " "}
+    covered = {index for start, end in offsets for index in range(start, end)}
+    assert covered == {index for index, letter in enumerate(text) if letter != " "}
     assert len(tokenizer.encode_source("boat" * 20_000)) > 20_000
 
 
@@ -75,9 +75,9 @@ def test_a_bert_vocabulary_serves_too_and_marians_folder_opens(tmp_path: Path):
 
 
 def test_a_tokenizer_without_an_end_is_refused(tmp_path: Path):
-    found = train_tokenizer("bpe", SOURCE, 120)
-    found.eos_id = found.sep_id = None
-    with pytest.raises(TokenizerError, match="ends a text"):
-        PairTokenizer(found)
+    tokenizer = train_tokenizer("bpe", SOURCE, 120)
+    tokenizer.eos_id = tokenizer.sep_id = None
+    with pytest.raises(TokenizerError, match="eos or sep"):
+        PairTokenizer(tokenizer)
     with pytest.raises(TokenizerError):
         load_pair_tokenizer(tmp_path)

@@ -22,7 +22,7 @@ WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat sat ##s on Mat mat"
 
 
 def ids(tokenizer: Tokenizer) -> list[list[int]]:
-    return [found.ids for found in tokenizer.encode_many(TEXTS)]
+    return [result.ids for result in tokenizer.encode_many(TEXTS)]
 
 
 def write_vocabulary(folder: Path, **settings: object) -> Path:
@@ -85,7 +85,7 @@ def test_settings_beside_a_vocabulary_are_obeyed(tmp_path: Path):
     cased = Tokenizer.load(write_vocabulary(tmp_path, do_lower_case=False, model_max_length=1e30))
     assert cased.encode("the Mat", add_special_tokens=False).tokens == ["the", "Mat"]
     assert cased.max_length is None
-    with pytest.raises(TokenizerError, match="do_lower_case must be true or false"):
+    with pytest.raises(TokenizerError, match="do_lower_case"):
         Tokenizer.load(write_vocabulary(tmp_path, do_lower_case="yes"))
 
 
@@ -118,7 +118,7 @@ def test_added_tokens_follow_the_vocabulary(tmp_path: Path):
     assert ours.encode("the [NEW] cat", add_special_tokens=False).ids == [5, 12, 6]
     assert ours.vocabulary_size == 13
     (tmp_path / "added_tokens.json").write_text('{"[NEW]": 14}')
-    with pytest.raises(TokenizerError, match="cannot have id 14"):
+    with pytest.raises(TokenizerError, match="id 14"):
         Tokenizer.load(tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_roles_ids_and_word_starts_are_known(tmp_path: Path):
         number = small(kind).token_to_id(token)
         assert number is not None
         assert small(kind).starts_word(number)
-    with pytest.raises(InputError, match="outside the vocabulary"):
+    with pytest.raises(InputError, match="outside"):
         ours.id_to_token(12)
 
 
@@ -148,7 +148,7 @@ def test_decoding_gives_the_text_back(kind: str):
 
 
 def encode_in_child(texts: list[str]) -> list[list[int]]:
-    return [found.ids for found in small("wordpiece").encode_many(texts)]
+    return [result.ids for result in small("wordpiece").encode_many(texts)]
 
 
 def test_a_forked_process_encodes_without_hanging(capfd: pytest.CaptureFixture[str]):
@@ -159,15 +159,15 @@ def test_a_forked_process_encodes_without_hanging(capfd: pytest.CaptureFixture[s
 
 
 def test_what_is_missing_is_named(tmp_path: Path):
-    with pytest.raises(TokenizerError, match="no such tokenizer file or folder"):
+    with pytest.raises(TokenizerError, match="no such"):
         Tokenizer.load(tmp_path / "nothing")
-    with pytest.raises(TokenizerError, match=r"no tokenizer there; expected tokenizer\.json, vocab\.txt"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json, vocab\.txt"):
         Tokenizer.load(tmp_path)
     (tmp_path / "vocab.json").write_text('{"a": 0}')
-    with pytest.raises(TokenizerError, match=r"needs merges\.txt beside it"):
+    with pytest.raises(TokenizerError, match=r"merges\.txt"):
         Tokenizer.load(tmp_path)
     (tmp_path / "vocab.txt").write_text("the\ncat\n")
-    with pytest.raises(TokenizerError, match=r"lacks the special token \[CLS\], \[SEP\], \[UNK\]"):
+    with pytest.raises(TokenizerError, match=r"\[CLS\], \[SEP\], \[UNK\]"):
         Tokenizer.load(tmp_path)
     (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(TokenizerError, match="not UTF-8"):
@@ -177,8 +177,8 @@ def test_what_is_missing_is_named(tmp_path: Path):
 def test_many_texts_may_come_one_by_one():
     tokenizer = small("wordpiece")
     for texts in ([], ["one text"], ["one", "two"], ["a" * 200_000]):
-        found = tokenizer.encode_many(text for text in texts)  # type: ignore[arg-type]
-        assert [encoding.ids for encoding in found] == [tokenizer.encode(text).ids for text in texts]
+        encodings = tokenizer.encode_many(text for text in texts)  # type: ignore[arg-type]
+        assert [encoding.ids for encoding in encodings] == [tokenizer.encode(text).ids for text in texts]
 
 
 def test_only_the_readers_that_a_folder_needs_are_loaded(tmp_path: Path):

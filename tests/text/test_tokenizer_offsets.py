@@ -25,7 +25,7 @@ def tokenizer(name: str) -> Tokenizer:
 
 def seen(text: str, offsets: list[tuple[int, int]]) -> str:
     """The characters that some token covers."""
-    return "".join(text[place] for place in sorted({place for start, end in offsets for place in range(start, end)}))
+    return "".join(text[index] for index in sorted({index for start, end in offsets for index in range(start, end)}))
 
 
 def check_offsets(name: str, text: str) -> None:
@@ -40,7 +40,7 @@ def check_offsets(name: str, text: str) -> None:
         assert text[start:end] == text[start:end].strip()
         reached = start
         covered.update(range(start, end))
-    assert [letter for place, letter in enumerate(text) if letter.isalnum() and place not in covered] == []
+    assert [letter for index, letter in enumerate(text) if letter.isalnum() and index not in covered] == []
 
 
 @ANY
@@ -106,14 +106,14 @@ def test_words_are_numbered_in_order(kind: str):
 def test_a_text_gives_the_same_tokens_alone_and_in_company(kind: str):
     ours = small(kind)
     together = ours.encode_many([*SENTENCES, *NASTY])
-    for text, found in zip([*SENTENCES, *NASTY], together, strict=True):
+    for text, result in zip([*SENTENCES, *NASTY], together, strict=True):
         alone = ours.encode(text)
-        assert (found.ids, found.offsets, found.word_ids) == (alone.ids, alone.offsets, alone.word_ids)
+        assert (result.ids, result.offsets, result.word_ids) == (alone.ids, alone.offsets, alone.word_ids)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"bytes", ("a", "b", "c"), ("a", None), ()])
 def test_what_is_no_text_is_refused(wrong: object):
-    with pytest.raises(InputError, match="expected a text or a pair"):
+    with pytest.raises(InputError, match="pair of texts, found"):
         small("wordpiece").encode(wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError):
         small("wordpiece").encode_many("one text")

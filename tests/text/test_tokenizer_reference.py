@@ -32,9 +32,9 @@ def real_lines() -> list[str]:
 
 
 def differing(ours: Tokenizer, theirs: Any, texts: list[str]) -> list[str]:
-    found = ours.encode_many(texts)
+    encodings = ours.encode_many(texts)
     expected = theirs.backend_tokenizer.encode_batch(texts)  # what the class calls, without its slow wrapping
-    return [text for text, mine, other in zip(texts, found, expected, strict=True) if mine.ids != other.ids]
+    return [text for text, mine, other in zip(texts, encodings, expected, strict=True) if mine.ids != other.ids]
 
 
 @VOCABULARIES
@@ -52,10 +52,10 @@ def test_nasty_texts_give_the_ids_of_the_reference(name: str):
 def test_pairs_get_the_specials_and_segments_of_the_reference(name: str):
     ours, theirs = both(name)
     for pair in zip(SENTENCES, reversed(SENTENCES), strict=True):
-        found, expected = ours.encode(pair), theirs(*pair, return_token_type_ids=True)
-        assert found.ids == expected["input_ids"]
-        assert found.segments == expected["token_type_ids"]
-        assert found.sequence_ids == expected.sequence_ids()
+        actual, expected = ours.encode(pair), theirs(*pair, return_token_type_ids=True)
+        assert actual.ids == expected["input_ids"]
+        assert actual.segments == expected["token_type_ids"]
+        assert actual.sequence_ids == expected.sequence_ids()
     assert ours.encode(pair, add_special_tokens=False).ids == theirs(*pair, add_special_tokens=False)["input_ids"]
 
 
@@ -70,10 +70,10 @@ def test_offsets_of_plain_words_are_those_of_the_reference():
     ours, theirs = both("bert-base-uncased")
     for text in SENTENCES:
         expected = theirs(text, return_offsets_mapping=True)
-        found = ours.encode(text)
-        assert found.offsets == expected["offset_mapping"]
-        assert found.word_ids == expected.word_ids()
-        assert found.tokens == expected.tokens()
+        actual = ours.encode(text)
+        assert actual.offsets == expected["offset_mapping"]
+        assert actual.word_ids == expected.word_ids()
+        assert actual.tokens == expected.tokens()
 
 
 def test_the_settings_of_a_cased_vocabulary_are_obeyed(tmp_path: Path):
@@ -108,7 +108,7 @@ def test_sentencepiece_models_give_the_ids_of_sentencepiece(file: str):
     path = shared_fixture(f"sentencepiece-tiny/{file}")
     ours, theirs = Tokenizer.load(path), sentencepiece.SentencePieceProcessor(model_file=str(path))
     lines = ["I was born in 92000, and this is falsé.", *real_lines()[:3000]]
-    assert [found.ids for found in ours.encode_many(lines)] == theirs.encode(lines)
+    assert [result.ids for result in ours.encode_many(lines)] == theirs.encode(lines)
 
 
 def test_a_published_tokenizer_json_gives_the_ids_of_the_reference_uncut(minilm: Path):

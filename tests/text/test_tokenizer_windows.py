@@ -19,13 +19,13 @@ def test_windows_hold_every_token_in_order(kind: str, size: int, stride: int):
     ours = small(kind)
     whole = ours.encode(LONG, add_special_tokens=False)
     joined: list[tuple[int, tuple[int, int], int | None]] = []
-    for number, window in enumerate(ours.windows(LONG, size, stride)):
+    for index, window in enumerate(ours.windows(LONG, size, stride)):
         assert len(window) == len(window.ids) <= size
         rows = zip(window.ids, window.offsets, window.word_ids, window.sequence_ids, strict=True)
         content = [row[:3] for row in rows if row[3] is not None]
         assert len(content) == len(window) - ours.special_tokens_count()
-        assert not number or joined[-stride:] == content[:stride] or not stride
-        joined += content[stride if number else 0 :]
+        assert not index or joined[-stride:] == content[:stride] or not stride
+        joined += content[stride if index else 0 :]
     assert joined == list(zip(whole.ids, whole.offsets, whole.word_ids, strict=True))
 
 
@@ -45,9 +45,9 @@ def test_windows_are_those_of_the_reference(name: str, stride: int):
     options = {"max_length": 48, "stride": stride, "return_overflowing_tokens": True, "return_token_type_ids": True}
     for text, cut in (((LONG,), "only_first"), (PAIR, "only_second")):
         expected = theirs(*text, truncation=cut, **options)
-        found = ours.windows(text if len(text) == 2 else text[0], 48, stride)
-        assert [window.ids for window in found] == expected["input_ids"]
-        assert [window.segments for window in found] == expected["token_type_ids"]
+        actual = ours.windows(text if len(text) == 2 else text[0], 48, stride)
+        assert [window.ids for window in actual] == expected["input_ids"]
+        assert [window.segments for window in actual] == expected["token_type_ids"]
 
 
 @REFERENCES
@@ -55,9 +55,9 @@ def test_fit_cuts_as_the_reference_does(name: str):
     ours, theirs = both(name)
     for text in ((LONG,), PAIR, PAIR[::-1], (SENTENCES[0], SENTENCES[1]), ("", LONG)):
         for size in (5, 6, 17, 32, 33, 10_000):
-            found, kept, total = ours.truncate(text if len(text) == 2 else text[0], size)
-            assert found.ids == theirs(*text, truncation="longest_first", max_length=size)["input_ids"]
-            assert kept == sum(owner is not None for owner in found.sequence_ids)
+            result, kept, total = ours.truncate(text if len(text) == 2 else text[0], size)
+            assert result.ids == theirs(*text, truncation="longest_first", max_length=size)["input_ids"]
+            assert kept == sum(owner is not None for owner in result.sequence_ids)
             assert total == sum(len(ours.encode(part, add_special_tokens=False)) for part in text)
 
 
@@ -74,13 +74,13 @@ def test_of_a_pair_the_longer_text_is_windowed():
 
 def test_sizes_that_leave_no_room_are_refused():
     ours = small("wordpiece")
-    with pytest.raises(InputError, match="no room"):
+    with pytest.raises(InputError, match="size=2 "):
         ours.windows(LONG, 2)
-    with pytest.raises(InputError, match="no room beside 3 special tokens and"):
+    with pytest.raises(InputError, match="size=20 "):
         ours.windows(PAIR, 20)
-    with pytest.raises(InputError, match="stride=18 must be from 0 to 17"):
+    with pytest.raises(InputError, match=r"stride=18 .* 17"):
         ours.windows(LONG, 20, 18)
-    with pytest.raises(InputError, match="use a larger size"):
+    with pytest.raises(InputError, match="size is 1"):
         ours.truncate(LONG, 1)
 
 

@@ -50,13 +50,13 @@ def test_an_iterator_teaches_as_much_as_a_list(kind: str):
 def test_the_temporary_file_of_an_iterator_is_closed(texts: list[str], monkeypatch: pytest.MonkeyPatch):
     made, make = [], tempfile.TemporaryFile
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda *mode, **how: made.append(make(*mode, **how)) or made[0])
-    with nullcontext() if texts is SENTENCES else pytest.raises(InputError, match="text 12 is"):
+    with nullcontext() if texts is SENTENCES else pytest.raises(InputError, match="text 12 "):
         train_tokenizer("bpe", iter(texts), 100)
     assert [file.closed for file in made] == [True]
 
 
 def test_special_tokens_come_first_in_their_published_order():
-    first = {kind: [small(kind).id_to_token(number) for number in range(5)] for kind in KINDS}
+    first = {kind: [small(kind).id_to_token(index) for index in range(5)] for kind in KINDS}
     assert first["wordpiece"] == first["bpe"] == first["unigram"] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert first["byte_bpe"] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
@@ -97,7 +97,7 @@ def test_bytes_spell_everything():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_corpus_that_is_too_small_is_refused(kind: str):
-    with pytest.raises(InputError, match=r"\(12 texts\).*vocabulary_size=30000"):
+    with pytest.raises(InputError, match=r"12 texts.*vocabulary_size=30000"):
         train_tokenizer(kind, SENTENCES, 30_000)
     if kind != "characters":  # of which the commonest are kept
         with pytest.raises(InputError, match="vocabulary_size=20"):
@@ -107,20 +107,20 @@ def test_a_corpus_that_is_too_small_is_refused(kind: str):
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe", "unigram"])
 def test_an_empty_corpus_is_refused(kind: str):
     for texts in ([], ["", " "]):
-        with pytest.raises(InputError, match="the corpus"):
+        with pytest.raises(InputError, match=r"corpus \(\d texts\)"):
             train_tokenizer(kind, texts, 300)
 
 
 def test_wrong_arguments_are_named():
-    with pytest.raises(InputError, match="kind='letters' is not known"):
+    with pytest.raises(InputError, match="kind='letters'"):
         train_tokenizer("letters", SENTENCES, 300)
-    with pytest.raises(InputError, match="text 1 is an int"):
+    with pytest.raises(InputError, match=r"text 1 .*int"):
         train_tokenizer("bpe", ["a", 2], 300)  # type: ignore[list-item]
-    with pytest.raises(InputError, match="collection of texts"):
+    with pytest.raises(InputError, match="found a str"):
         train_tokenizer("bpe", "one text", 300)
-    with pytest.raises(InputError, match="must be more than the 5 special tokens"):
+    with pytest.raises(InputError, match="vocabulary_size=5 "):
         train_tokenizer("bpe", SENTENCES, 5)
-    with pytest.raises(InputError, match="lacks the roles sep, unk"):
+    with pytest.raises(InputError, match=r"special_tokens .*sep, unk"):
         train_tokenizer("bpe", SENTENCES, 300, special_tokens={"cls": "[CLS]"})
 
 

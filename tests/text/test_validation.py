@@ -37,32 +37,32 @@ def put(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
 
 
 FAULTS = {
-    "a hostile pattern": (put("pre_tokenizer", value=EVIL), "not among the known ones"),
-    "a broken pattern": (put("pre_tokenizer", value={**EVIL, "pattern": {"Regex": "("}}), "not among the known ones"),
-    "a growing text": (put("normalizer", value=GROWING), "longer text"),
-    "an empty pattern": (put("normalizer", value=ENDLESS), "malformed pattern"),
+    "a hostile pattern": (put("pre_tokenizer", value=EVIL), r"\(a\*\)\*b"),
+    "a broken pattern": (put("pre_tokenizer", value={**EVIL, "pattern": {"Regex": "("}}), r"'\('"),
+    "a growing text": (put("normalizer", value=GROWING), "Replace"),
+    "an empty pattern": (put("normalizer", value=ENDLESS), r"\{'String': ''\}"),
     "an empty prefix": (put("normalizer", value={"type": "Prepend", "prepend": ""}), "prepend"),
     "a deep strip": (put("decoder", value={"type": "Strip", "content": "a", "start": 0, "stop": 9}), "stop"),
-    "a hidden pattern": (put("decoder", value={"type": "Sequence", "decoders": [EVIL]}), "not known"),
-    "an unknown component": (put("normalizer", "type", value="BertNormaliser"), 'did you mean "BertNormalizer"'),
-    "an unknown field": (put("normalizer", "lower", value=True), "unknown field"),
+    "a hidden pattern": (put("decoder", value={"type": "Sequence", "decoders": [EVIL]}), "decoder 'Split'"),
+    "an unknown component": (put("normalizer", "type", value="BertNormaliser"), '"BertNormalizer"'),
+    "an unknown field": (put("normalizer", "lower", value=True), "'lower'"),
     "a wrong kind": (put("normalizer", "lowercase", value="yes"), "lowercase"),
-    "an unknown entry": (put("modle", value={}), 'did you mean "model"'),
+    "an unknown entry": (put("modle", value={}), 'modle.* "model"'),
     "endless words": (put("model", "max_input_chars_per_word", value=10**9), "max_input_chars"),
-    "a missing unknown token": (put("model", "unk_token", value="[NONE]"), "not in the vocabulary"),
+    "a missing unknown token": (put("model", "unk_token", value="[NONE]"), r"\[NONE\]"),
     "a negative id": (put("model", "vocab", "the", value=-1), "'the'"),
     "a huge id": (put("model", "vocab", "the", value=2**40), "'the'"),
     "a shared id": (put("model", "vocab", "the", value=0), "same id"),
-    "no vocabulary": (put("model", "vocab", value={}), "vocabulary is not an object"),
+    "no vocabulary": (put("model", "vocab", value={}), "4,000,000 tokens"),
     "a colliding added token": (put("added_tokens", 0, "id", value=7), "collides"),
-    "a floating added token": (put("added_tokens", 0, value={"id": 9000, "content": "x"}), "malformed added token"),
+    "a floating added token": (put("added_tokens", 0, value={"id": 9000, "content": "x"}), r"added token .*9000"),
     "a foreign template id": (
         put("post_processor", "special_tokens", "[CLS]", "ids", value=[9]),
         r"\[CLS\]",
     ),
     "an undeclared token": (put("post_processor", "special_tokens", value={}), "undeclared"),
     "a text used twice": (put("post_processor", "pair", value=[{"Sequence": {"id": "A", "type_id": 0}}] * 2), "once"),
-    "a far segment": (put("post_processor", "single", 0, "SpecialToken", "type_id", value=99), "malformed step"),
+    "a far segment": (put("post_processor", "single", 0, "SpecialToken", "type_id", value=99), r"template .*step"),
 }
 
 
@@ -86,10 +86,10 @@ def test_sequences_may_not_be_nested_without_end():
     for _ in range(10):
         nested = {"type": "Sequence", "normalizers": [nested]}
     content["normalizer"] = nested
-    with pytest.raises(TokenizerError, match="nested too deeply"):
+    with pytest.raises(TokenizerError, match=r"normalizer .*nested"):
         check_tokenizer(content, "tokenizer.json")
     content["normalizer"] = {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 100}
-    with pytest.raises(TokenizerError, match="more than 32"):
+    with pytest.raises(TokenizerError, match="32 normalizer"):
         check_tokenizer(content, "tokenizer.json")
 
 
@@ -105,7 +105,7 @@ def test_pieces_need_finite_scores_and_a_known_unknown():
     for number, entry in ((2, ["a", "b"]), (2, ["a"]), (2, ["", 1.0])):
         content = document("unigram")
         content["model"]["vocab"][number] = entry
-        with pytest.raises(TokenizerError, match="token 2 is not"):
+        with pytest.raises(TokenizerError, match="token 2 "):
             check_tokenizer(content, "tokenizer.json")
     content = document("unigram")
     content["model"]["unk_id"] = 10_000
@@ -117,10 +117,10 @@ def test_a_normalisation_table_that_points_outside_itself_is_refused():
     content = document("unigram")
     step = content["normalizer"]["normalizers"][-1]
     table = base64.b64decode(step["precompiled_charsmap"])
-    for place in range(4, 2004, 8):
-        broken = table[:place] + b"\xff\xff\xff\x7f" + table[place + 4 :]
+    for index in range(4, 2004, 8):
+        broken = table[:index] + b"\xff\xff\xff\x7f" + table[index + 4 :]
         step["precompiled_charsmap"] = base64.b64encode(broken).decode()
-        with pytest.raises(TokenizerError, match="points outside itself"):
+        with pytest.raises(TokenizerError, match=r"precompiled_charsmap .*outside"):
             check_tokenizer(content, "tokenizer.json")
 
 
@@ -137,7 +137,7 @@ def test_special_tokens_may_not_be_placed_twice(tmp_path: Path):
     content = document()
     content["post_processor"] = {"type": "Sequence", "processors": [content["post_processor"]] * 2}
     (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    with pytest.raises(TokenizerError, match="more than once"):
+    with pytest.raises(TokenizerError, match=r"post_processor .*more than once"):
         Tokenizer.load(tmp_path)
 
 

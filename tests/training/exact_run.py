@@ -26,7 +26,7 @@ from kinfolk.training.runs import Run
 from kinfolk.training.step import SparseEmbedding
 from kinfolk.training.trainer import Trainer
 
-Judge = Callable[[Model], None]
+OnEvaluate = Callable[[Model], None]
 
 
 class CountingClock(Clock):
@@ -45,26 +45,26 @@ def run(
     folder: Path,
     output: Path,
     single: bool = False,
-    judge: Judge = lambda model: None,
+    on_evaluate: OnEvaluate = lambda model: None,
     limit: TimeLimit | None = None,
     **changes: Any,
 ) -> Trainer:
-    """Train in this process, one of however many; `judge` is called by each of them where it evaluates."""
+    """Train in this process, one of however many; `on_evaluate` is called by each of them where it evaluates."""
     encoder = kinfolk.load(folder, device="cpu")
-    given, held = examples(100), examples(32, seed=1)
-    task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
+    train, dev = examples(100), examples(32, seed=1)
+    task = TextTask.of("classify", train, TaskOptions(class_weights={"salty": 3.0}))
     encoder.model.config = replace(encoder.model.config, dropout=0.0, attention_dropout=0.0)
     model = with_new_head(encoder.model, "classify", 2)[0]
     model = model if single else model.double()
-    dataset = task.dataset(encoder.tokenizer, held, encoder.context)
+    dataset = task.dataset(encoder.tokenizer, dev, encoder.context)
 
     def evaluate(model: Model) -> tuple[float, dict[str, float]]:
-        judge(model)
-        found = task.evaluate(model, dataset).metrics
-        return found["accuracy"], found
+        on_evaluate(model)
+        metrics = task.evaluate(model, dataset).metrics
+        return metrics["accuracy"], metrics
 
     run = Run.open(output, {"of": "small steps"})
-    items = task.dataset(encoder.tokenizer, given, encoder.context).samples
+    items = task.dataset(encoder.tokenizer, train, encoder.context).samples
     chosen = settings(**({"batch_size": 8, "epochs": 50 / 13, "evaluations": 5} | changes))
     trainer = Trainer(model, task.objective(model), items, chosen, run, evaluate, limit=limit)
     narrowed = any(isinstance(module, SparseEmbedding) for module in model.modules())
@@ -82,16 +82,16 @@ def losses(output: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in (output / "log.jsonl").read_text().splitlines()]
 
 
-def killer(evaluation: int) -> Judge:
+def killer(evaluation: int) -> OnEvaluate:
     """The process dies when it comes to that evaluation."""
     calls = []
 
-    def judge(model: Model) -> None:
+    def on_evaluate(model: Model) -> None:
         calls.append(model)
         if len(calls) == evaluation:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return judge
+    return on_evaluate
 
 
 def check_threads() -> None:
@@ -107,4 +107,4 @@ if __name__ == "__main__":
     atexit.register(check_threads)  # called last
     model, output, *evaluation = sys.argv[1:]
     dies = evaluation and os.environ["RANK"] == "1"
-    run(Path(model), Path(output), judge=killer(int(evaluation[0]) if dies else 0))
+    run(Path(model), Path(output), on_evaluate=killer(int(evaluation[0]) if dies else 0))

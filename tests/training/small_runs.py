@@ -17,13 +17,13 @@ WORDS = ["water", "bread", "light", "stone", "river", "bird", "paper", "house", 
 def examples(count: int, seed: int = 0) -> list[Example]:
     """Texts of two to nine words; those with the word `salt` are "salty", those with `sand` are "sandy"."""
     draw = random.Random(seed)
-    found = []
-    for number in range(count):
+    rows = []
+    for index in range(count):
         words = draw.choices(WORDS, k=draw.randint(1, 8))
         label = draw.choice(["salty", "sandy"])
         words.insert(draw.randrange(len(words) + 1), {"salty": "salt", "sandy": "sand"}[label])
-        found.append(Example(" ".join(words), None, label, f"made:{number + 1}"))
-    return found
+        rows.append(Example(" ".join(words), None, label, f"made:{index + 1}"))
+    return rows
 
 
 def settings(**changes: Any) -> TrainSettings:

@@ -13,10 +13,10 @@ REFERENCES = ["The cat sat on the mat.", "He did not come, did he?", "Nothing.",
 
 
 def test_the_score_is_that_of_sacrebleu() -> None:
-    found = bleu(TEXTS, REFERENCES)
-    assert found.score == sacrebleu.corpus_bleu(TEXTS, [REFERENCES]).score
-    assert "tok:13a" in found.signature
-    assert f"version:{sacrebleu.__version__}" in found.signature
+    result = bleu(TEXTS, REFERENCES)
+    assert result.score == sacrebleu.corpus_bleu(TEXTS, [REFERENCES]).score
+    assert "tok:13a" in result.signature
+    assert f"version:{sacrebleu.__version__}" in result.signature
 
 
 def test_scripts_without_blanks_are_compared_by_characters() -> None:

@@ -30,8 +30,8 @@ def learner(
 ) -> tuple[TrainStep, Model, list[Sample]]:
     """In float64, unless single precision is asked for, and without dropout; with classes of unequal weight."""
     encoder = kinfolk.load(folder, device="cpu")
-    given = examples(32)
-    task = TextTask.of("classify", given, TaskOptions(class_weights={"salty": 3.0}))
+    train = examples(32)
+    task = TextTask.of("classify", train, TaskOptions(class_weights={"salty": 3.0}))
     model = with_new_head(encoder.model, "classify", 2)[0]
     model = model if single else model.double()
     for module in model.modules():
@@ -39,10 +39,10 @@ def learner(
             module.p = 0.0
         elif isinstance(getattr(module, "dropout", None), float):
             module.dropout = 0.0  # type: ignore[assignment]
-    items = task.dataset(encoder.tokenizer, given, encoder.context).samples
-    found = TrainStep(model, task.objective(model), replace(PLAIN, max_grad_norm=max_grad_norm), world())
-    found.unfreeze(0)
-    return found, model, items
+    items = task.dataset(encoder.tokenizer, train, encoder.context).samples
+    result = TrainStep(model, task.objective(model), replace(PLAIN, max_grad_norm=max_grad_norm), world())
+    result.unfreeze(0)
+    return result, model, items
 
 
 def weights(model: Model) -> Tensor:
@@ -74,9 +74,9 @@ def test_long_gradients_are_clipped_as_torch_clips_them(
     for start in (0, 8, 16, 24):
         batch = items[start : start + 8]
         one.step([batch], factor=1.0)
-        prepared = other.objective.prepare(batch, theirs.device)
-        losses = other.objective.losses(theirs.train(), prepared)
-        (losses["classify"] / prepared.counts["classify"]).backward()
+        inputs = other.objective.prepare(batch, theirs.device)
+        losses = other.objective.losses(theirs.train(), inputs)
+        (losses["classify"] / inputs.counts["classify"]).backward()
         lengths.append(float(torch.nn.utils.clip_grad_norm_(theirs.parameters(), max_grad_norm or float("inf"))))
         optimizer.step()
         optimizer.zero_grad()
@@ -92,8 +92,8 @@ def test_averaged_weights_are_the_mean_of_those_after_each_step(tiny_bert: Path)
         one.average(step)
         seen.append(weights(model))
     with one.evaluation():
-        judged = weights(model)
-    assert (judged - torch.stack(seen).mean(0)).abs().max() < 1e-12
+        averaged = weights(model)
+    assert (averaged - torch.stack(seen).mean(0)).abs().max() < 1e-12
     assert torch.equal(weights(model), seen[-1])
 
 
@@ -114,8 +114,8 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
         moved.append(changed)
 
     run = Run.open(tmp_path / "run", {})
-    told = settings(epochs=1.0, evaluations=1, gradual_unfreezing=1.0)
-    trainer = Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}), watch)
+    options = settings(epochs=1.0, evaluations=1, gradual_unfreezing=1.0)
+    trainer = Trainer(model, task.objective(model), items, options, run, lambda model: (0.0, {}), watch)
     before |= {name: weight.detach().clone() for name, weight in model.named_parameters()}
     trainer.train()
     run.close()

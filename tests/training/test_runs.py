@@ -26,12 +26,12 @@ def snapshot(step: int) -> Snapshot:
 def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     run = Run.open(tmp_path, {"seed": 1})
     run.save(snapshot(3))
-    found, notes = run.newest()
-    assert found is not None
-    assert found.step == 3
+    result, notes = run.newest()
+    assert result is not None
+    assert result.step == 3
     assert notes == []
-    assert torch.equal(found.tensors["weights"]["a"], snapshot(3).tensors["weights"]["a"])
-    assert found.counters == {"total": 9, "best": None, "without_improvement": 0}
+    assert torch.equal(result.tensors["weights"]["a"], snapshot(3).tensors["weights"]["a"])
+    assert result.counters == {"total": 9, "best": None, "without_improvement": 0}
 
 
 def test_the_two_newest_and_the_best_are_kept(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_it_used(tmp_path: P
     for _ in range(FLIPS):
         file = draw.choice(files)
         content = bytearray(file.read_bytes())
-        place = draw.randrange(len(content))
-        content[place] ^= 1 << draw.randrange(8)
+        index = draw.randrange(len(content))
+        content[index] ^= 1 << draw.randrange(8)
         good = file.read_bytes()
         file.write_bytes(content)
-        found, notes = run.newest()
-        assert found is not None
-        assert found.step == 1, f"{file.name} byte {place}"
+        result, notes = run.newest()
+        assert result is not None
+        assert result.step == 1, f"{file.name} byte {index}"
         assert "step-2" in notes[0]
         file.write_bytes(good)
     RAN["flipped bits"] += FLIPS
@@ -94,9 +94,12 @@ def test_a_lock_of_a_dead_process_does_not_block(tmp_path: Path) -> None:
 
 
 def test_other_settings_are_refused_and_the_difference_named(tmp_path: Path) -> None:
-    told = {"settings": {"learning_rate": 0.1, "inner": {"betas": (0.9, 0.99), "max_grad_norm": None}}, "data": "abc"}
-    Run.open(tmp_path, told).close()
-    Run.open(tmp_path, told).close()
+    settings = {
+        "settings": {"learning_rate": 0.1, "inner": {"betas": (0.9, 0.99), "max_grad_norm": None}},
+        "data": "abc",
+    }
+    Run.open(tmp_path, settings).close()
+    Run.open(tmp_path, settings).close()
     other = {"settings": {"learning_rate": 0.1, "inner": {"betas": (0.9, 0.98), "max_grad_norm": 1.0}}, "data": "abd"}
     expected = r"other examples, settings.inner.betas was \[0.9, 0.99\], is \[0.9, 0.98\], settings.inner"
     with pytest.raises(FolderError, match=expected):
@@ -131,9 +134,9 @@ def test_a_damaged_checkpoint_is_written_anew_when_the_run_comes_back_to_it(tmp_
     run.save(snapshot(1), best=True)
     run.save(snapshot(2), best=True)
     (tmp_path / "step-2" / "weights.safetensors").write_bytes(b"broken")
-    found, _ = run.newest()
-    assert found is not None
-    run.rewind(found.step, best=1)
+    result, _ = run.newest()
+    assert result is not None
+    run.rewind(result.step, best=1)
     assert run.steps() == [1]
     run.save(snapshot(2), best=True)
     best, _ = run.best()

@@ -49,11 +49,11 @@ class Recording(Objective):
     def prepare(self, items: Sequence[Sample], device: torch.device) -> Batch:
         return Batch(pack([item.ids for item in items]), torch.zeros(len(items)), {"one": 1.0})
 
-    def losses(self, model: OneWeight, prepared: Batch) -> dict[str, Tensor]:
+    def losses(self, model: OneWeight, batch: Batch) -> dict[str, Tensor]:
         self.seen.append(self.at_step)
         return {"one": model.weight.square()}
 
-    def scores(self, model: OneWeight, prepared: Batch) -> Tensor:
+    def scores(self, model: OneWeight, batch: Batch) -> Tensor:
         return model.weight
 
 

@@ -32,18 +32,18 @@ def torchrun(model: Path, output: Path, *arguments: str) -> tuple[int, str]:
     """The exit code, and what was said; into a file, because a pipe would wait for whoever still holds it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
     command += [str(model), str(output), *arguments]
-    told = output.parent / "told"
-    with told.open("w") as stream:
+    log = output.parent / "log"
+    with log.open("w") as stream:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
         ended = subprocess.run(command, env=environment, stdout=stream, stderr=stream, timeout=600)
-    return ended.returncode, told.read_text()
+    return ended.returncode, log.read_text()
 
 
 def apart(first: Path, second: Path) -> float:
     """The largest difference of two runs' losses."""
-    found, expected = losses(first), losses(second)
-    assert len(found) == len(expected)
-    return max(abs(one - other) for one, other in zip(found, expected, strict=True))
+    actual, expected = losses(first), losses(second)
+    assert len(actual) == len(expected)
+    return max(abs(one - other) for one, other in zip(actual, expected, strict=True))
 
 
 def shapes(step: Path) -> dict[str, dict[str, tuple[int, ...]]]:
@@ -63,17 +63,17 @@ def alone(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_torchrun_gives_the_losses_and_the_checkpoints_of_one_process(
     tiny_bert: Path, alone: Path, tmp_path: Path
 ) -> None:
-    code, told = torchrun(tiny_bert, tmp_path / "run")
-    assert code == 0, told
+    code, output = torchrun(tiny_bert, tmp_path / "run")
+    assert code == 0, output
     assert len(losses(alone)) == 50
     assert apart(alone, tmp_path / "run") < 1e-9
     assert shapes(tmp_path / "run" / "step-50") == shapes(alone / "step-50")
 
 
 def test_a_killed_process_ends_torchrun_and_one_process_goes_on(tiny_bert: Path, alone: Path, tmp_path: Path) -> None:
-    code, told = torchrun(tiny_bert, tmp_path / "run", "2")
+    code, output = torchrun(tiny_bert, tmp_path / "run", "2")
     assert code != 0
-    assert "gone or silent" in told or "SIGTERM" in told
+    assert "gone or silent" in output or "SIGTERM" in output
     assert time.time() - (tmp_path / "run" / "log.jsonl").stat().st_mtime < 60
     assert 10 <= len(losses(tmp_path / "run")) <= 20
     exact_run.run(tiny_bert, tmp_path / "run")
@@ -118,12 +118,12 @@ def test_a_run_goes_on_with_another_number_of_processes(
     def stopped(rank: int) -> None:
         calls = []
 
-        def judge(model: Model) -> None:
+        def on_evaluate(model: Model) -> None:
             calls.append(model)
             if rank == 1 and len(calls) == 2:
                 signal.raise_signal(signal.SIGTERM)
 
-        exact_run.run(tiny_bert, tmp_path / "run", judge=judge, **changes)
+        exact_run.run(tiny_bert, tmp_path / "run", on_evaluate=on_evaluate, **changes)
 
     ended = together(2, tmp_path, stopped)
     assert [message.split(";")[0] for message in ended] == ["StopSignalError: stopped by SIGTERM"] * 2
@@ -137,19 +137,19 @@ def test_a_run_goes_on_with_another_number_of_processes(
 def stop_at(model: Path, output: Path, evaluation: int) -> None:
     calls = []
 
-    def judge(model: Model) -> None:
+    def on_evaluate(model: Model) -> None:
         calls.append(model)
         if len(calls) == evaluation:
             signal.raise_signal(signal.SIGINT)
 
-    exact_run.run(model, output, judge=judge)
+    exact_run.run(model, output, on_evaluate=on_evaluate)
 
 
 @pytest.mark.parametrize("dying", [0, 1])
 def test_a_killed_process_is_noticed_at_once_without_torchrun(tiny_bert: Path, tmp_path: Path, dying: int) -> None:
     def work(rank: int) -> None:
-        judge = exact_run.killer(3) if rank == dying else (lambda model: None)
-        exact_run.run(tiny_bert, tmp_path / "run", judge=judge, **SHORT | {"evaluations": 5})
+        on_evaluate = exact_run.killer(3) if rank == dying else (lambda model: None)
+        exact_run.run(tiny_bert, tmp_path / "run", on_evaluate=on_evaluate, **SHORT | {"evaluations": 5})
 
     ended = together(2, tmp_path, work)
     assert ended[dying] == "9"
@@ -167,7 +167,7 @@ def test_a_silent_process_is_taken_for_lost(tiny_bert: Path, tmp_path: Path, mon
 
     def work(rank: int) -> None:
         try:
-            exact_run.run(tiny_bert, tmp_path / "run", judge=fall_silent if rank else lambda model: None, **SHORT)
+            exact_run.run(tiny_bert, tmp_path / "run", on_evaluate=fall_silent if rank else lambda model: None, **SHORT)
         finally:
             os.kill(int(number.read_text()), signal.SIGKILL)
 
@@ -213,5 +213,5 @@ def test_processes_with_different_data_refuse_to_train(tmp_path: Path) -> None:
 
 
 def test_dividing_wants_several_processes(tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="there is only one; start more with torchrun"):
+    with pytest.raises(Exception, match="torchrun"):
         exact_run.run(tiny_bert, tmp_path / "run", fsdp=True)

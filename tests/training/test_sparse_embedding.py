@@ -31,11 +31,11 @@ def trained(folder: Path, output: Path, whole: bool, decay: float) -> tuple[dict
     if whole:
         model.embedding_only_read = lambda: None  # type: ignore[method-assign]
     items = task.dataset(encoder.tokenizer, examples(40), encoder.context).samples
-    told = settings(
+    options = settings(
         epochs=2.0, evaluations=2, weight_averaging=0.5, optimization=OptimizerSettings(1e-3, weight_decay=decay)
     )
     run = Run.open(output, {})
-    trainer = Trainer(model, task.objective(model), items, told, run, lambda model: (0.0, {}))
+    trainer = Trainer(model, task.objective(model), items, options, run, lambda model: (0.0, {}))
     assert any(isinstance(module, SparseEmbedding) for module in model.modules()) != whole
     trainer.complete()
     run.close()

@@ -48,9 +48,9 @@ def test_answers_score_as_in_squad(guess: str, truths: list[str], expected_f1: f
 
 
 def test_questions_with_and_without_an_answer_are_also_counted_apart() -> None:
-    found = answering(["a cat", "dog", "", "bird"], [["cat"], ["big dog"], [], []])
-    assert list(found)[:2] == ["f1", "exact"]
-    assert found == pytest.approx(
+    result = answering(["a cat", "dog", "", "bird"], [["cat"], ["big dog"], [], []])
+    assert list(result)[:2] == ["f1", "exact"]
+    assert result == pytest.approx(
         {
             "f1": (1 + 2 / 3 + 1 + 0) / 4,
             "exact": 2 / 4,
@@ -74,8 +74,8 @@ def test_the_threshold_parts_what_pays_to_answer_from_what_does_not() -> None:
 
 def test_equal_margins_are_not_torn_apart() -> None:
     margins, answered = np.array([0.0, 1.0, 1.0, 1.0, 2.0]), np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-    found = no_answer_threshold(margins, answered, 1 - answered)
-    assert found == 0.5
+    result = no_answer_threshold(margins, answered, 1 - answered)
+    assert result == 0.5
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,4 +1,4 @@
-"""Tags are judged as conlleval judges them: by whole entities, counted by hand here."""
+"""Tags are scored as conlleval scores them: by whole entities, counted by hand here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from kinfolk.training.metrics import tagging
 
 
-def judged(*pairs: tuple[str, str]) -> dict[str, float]:
+def tag_metrics(*pairs: tuple[str, str]) -> dict[str, float]:
     return tagging([truth.split() for truth, _ in pairs], [guess.split() for _, guess in pairs])
 
 
 @pytest.mark.parametrize(
-    ("truth", "guess", "right", "found", "there"),
+    ("truth", "guess", "right", "guessed", "there"),
     [
         ("B-PER I-PER O B-LOC", "B-PER I-PER O B-LOC", 2, 2, 2),
         ("B-PER I-PER O B-LOC", "B-PER O O B-LOC", 1, 2, 2),  # half an entity is none
@@ -27,23 +27,23 @@ def judged(*pairs: tuple[str, str]) -> dict[str, float]:
         ("B-PER O O", "O O O", 0, 0, 1),
     ],
 )
-def test_entities_count_whole_or_not_at_all(truth: str, guess: str, right: int, found: int, there: int) -> None:
-    metrics = judged((truth, guess))
+def test_entities_count_whole_or_not_at_all(truth: str, guess: str, right: int, guessed: int, there: int) -> None:
+    metrics = tag_metrics((truth, guess))
     assert list(metrics) == ["f1", "precision", "recall", "accuracy"]
-    assert metrics["precision"] == pytest.approx(right / found if found else 0)
+    assert metrics["precision"] == pytest.approx(right / guessed if guessed else 0)
     assert metrics["recall"] == pytest.approx(right / there if there else 0)
-    assert metrics["f1"] == pytest.approx(2 * right / (found + there))
+    assert metrics["f1"] == pytest.approx(2 * right / (guessed + there))
 
 
 def test_sums_run_over_all_sentences_and_entities_end_with_theirs() -> None:
-    metrics = judged(("O B-PER", "O B-PER"), ("B-PER O O", "I-PER I-PER O"), ("B-LOC", "O"))
+    metrics = tag_metrics(("O B-PER", "O B-PER"), ("B-PER O O", "I-PER I-PER O"), ("B-LOC", "O"))
     assert metrics["precision"] == pytest.approx(1 / 2)
     assert metrics["recall"] == pytest.approx(1 / 3)
     assert metrics["accuracy"] == pytest.approx(3 / 6)
 
 
-def test_tags_that_mark_no_spans_are_judged_word_by_word() -> None:
-    metrics = judged(("DT NN VB NN", "DT NN NN NN"))
+def test_tags_that_mark_no_spans_are_evaluated_word_by_word() -> None:
+    metrics = tag_metrics(("DT NN VB NN", "DT NN NN NN"))
     assert list(metrics) == ["accuracy", "macro_f1"]
     assert metrics["accuracy"] == pytest.approx(3 / 4)
     assert metrics["macro_f1"] == pytest.approx((1 + 0.8 + 0) / 3)
@@ -52,5 +52,5 @@ def test_tags_that_mark_no_spans_are_judged_word_by_word() -> None:
 def test_odd_guesses_are_misses_and_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        metrics = judged(("B-PER I-PER O", "LABEL_0 L-PER O"))
+        metrics = tag_metrics(("B-PER I-PER O", "LABEL_0 L-PER O"))
     assert metrics["f1"] == 0

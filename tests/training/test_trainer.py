@@ -21,8 +21,8 @@ from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
 
 def test_it_learns(tiny_bert: Path, tmp_path: Path) -> None:
-    found = train(tiny_bert, tmp_path / "run", count=400, epochs=6.0)
-    assert found.metrics["accuracy"] > 0.9
+    trained = train(tiny_bert, tmp_path / "run", count=400, epochs=6.0)
+    assert trained.metrics["accuracy"] > 0.9
 
 
 def test_the_same_seed_gives_the_same_weights(tiny_bert: Path, tmp_path: Path) -> None:
@@ -33,16 +33,16 @@ def test_the_same_seed_gives_the_same_weights(tiny_bert: Path, tmp_path: Path) -
 
 def test_another_number_of_threads_gives_nearly_the_same_weights(tiny_bert: Path, tmp_path: Path) -> None:
     """Sums are added up in another order, and each step builds on the last: the manual promises 1e-3 after 24."""
-    threads, found = torch.get_num_threads(), []
+    threads, results = torch.get_num_threads(), []
     try:
         for count in (1, 2, 4):
             torch.set_num_threads(count)
             train(tiny_bert, tmp_path / str(count), optimization=OptimizerSettings(learning_rate=1e-4))
             stored = open_safetensors(tmp_path / str(count) / "model" / "model.safetensors")
-            found.append(torch.cat([stored.read(name).flatten() for name in stored.names()]))
+            results.append(torch.cat([stored.read(name).flatten() for name in stored.names()]))
     finally:
         torch.set_num_threads(threads)
-    assert max(float((other - found[0]).abs().max()) for other in found[1:]) < 1e-3
+    assert max(float((other - results[0]).abs().max()) for other in results[1:]) < 1e-3
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_rows(tiny_bert: Path, tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="the batch held made:"):
+    with pytest.raises(TrainingError, match="made:"):
         train(tiny_bert, tmp_path / "run", optimization=OptimizerSettings(learning_rate=1e30), max_grad_norm=None)
     steps = sorted((tmp_path / "run").glob("step-*"))
     assert steps
@@ -89,20 +89,20 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_rows(tiny_bert: P
 
 def test_other_data_in_the_same_folder_is_refused(tiny_bert: Path, tmp_path: Path) -> None:
     train(tiny_bert, tmp_path / "run")
-    with pytest.raises(FolderError, match="already holds a trained model"):
+    with pytest.raises(FolderError, match="already holds"):
         train(tiny_bert, tmp_path / "run", count=48)
     (tmp_path / "run" / "model").rename(tmp_path / "model")
-    with pytest.raises(FolderError, match="differs: other examples; choose"):
+    with pytest.raises(FolderError, match="other examples"):
         train(tiny_bert, tmp_path / "run", count=48)
 
 
 def test_patience_ends_a_run_that_no_longer_improves(tiny_bert: Path, tmp_path: Path) -> None:
-    found = train(
+    trained = train(
         tiny_bert, tmp_path / "run", optimization=OptimizerSettings(learning_rate=1e-12), evaluations=10, patience=2
     )
     entries = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert sum("metrics" in entry for entry in entries) == 3
-    assert "seed 0 is not better than the majority-class baseline" in found.notes
+    assert "seed 0 is not better than the majority-class baseline" in trained.notes
 
 
 def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: Path, tmp_path: Path) -> None:
@@ -127,15 +127,15 @@ def test_layers_have_rates_of_their_own_and_frozen_ones_do_not_move(tiny_bert: P
 
 
 def test_several_seeds_give_a_mean_and_a_deviation(tiny_bert: Path, tmp_path: Path) -> None:
-    found = finetune(
+    trained = finetune(
         tiny_bert, examples(64), tmp_path / "run", examples(32, seed=1), settings=settings(), seeds=3, device="cpu"
     )
-    assert set(found.by_seed) == {0, 1, 2}
-    mean, deviation = found.summary()["accuracy"]
-    reached = [metrics["accuracy"] for metrics in found.by_seed.values()]
+    assert set(trained.by_seed) == {0, 1, 2}
+    mean, deviation = trained.summary()["accuracy"]
+    reached = [metrics["accuracy"] for metrics in trained.by_seed.values()]
     assert mean == pytest.approx(sum(reached) / 3)
     assert deviation == pytest.approx(stdev(reached))
-    assert found.metrics["accuracy"] == max(reached)
+    assert trained.metrics["accuracy"] == max(reached)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ def together(size: int, folder: Path, work: Callable[[int], object]) -> list[str
     for rank in range(size):
         child = os.fork()
         if child == 0:
-            told = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
-            os.environ.update({name: str(value) for name, value in told.items()} | {"MASTER_PORT": str(port)})
+            variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1"}
+            os.environ.update({name: str(value) for name, value in variables.items()} | {"MASTER_PORT": str(port)})
             _work(rank, folder / f"ended-{size}-{rank}", work)
         children.append(child)
     return [_ended(child, folder / f"ended-{size}-{rank}") for rank, child in enumerate(children)]

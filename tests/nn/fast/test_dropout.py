@@ -1,4 +1,4 @@
-"""Dropout keeps the mean, drops the share it is told, and drops the same places backwards."""
+"""Dropout keeps the mean, drops the share it is told, and drops the same paths backwards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kinfolk.nn.fast.linear import Dropout, dropout
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9])
 def test_the_share_of_zeros_is_p_and_the_mean_stays(p: float) -> None:
     torch.manual_seed(0)
-    found = dropout(torch.ones(400, 1001), p)
-    assert (found == 0).float().mean() == pytest.approx(p, abs=0.003)
-    assert found.mean() == pytest.approx(1, abs=0.01 / (1 - p))
-    assert found.unique().tolist() == pytest.approx([0, 1 / (1 - p)])
+    dropped = dropout(torch.ones(400, 1001), p)
+    assert (dropped == 0).float().mean() == pytest.approx(p, abs=0.003)
+    assert dropped.mean() == pytest.approx(1, abs=0.01 / (1 - p))
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - p)])
 
 
 def test_places_are_dropped_independently() -> None:
@@ -27,9 +27,9 @@ def test_places_are_dropped_independently() -> None:
 def test_the_gradient_passes_where_the_value_did() -> None:
     torch.manual_seed(0)
     values = torch.randn(7, 33, dtype=torch.float64, requires_grad=True)
-    found = dropout(values, 0.2)
-    found.sum().backward()
-    torch.testing.assert_close(values.grad * values.detach(), found.detach())
+    dropped = dropout(values, 0.2)
+    dropped.sum().backward()
+    torch.testing.assert_close(values.grad * values.detach(), dropped.detach())
 
 
 def test_the_seed_decides_and_evaluation_drops_nothing() -> None:

@@ -73,9 +73,9 @@ def kept_bytes(work: Callable[[], Tensor]) -> int:
 def test_tokens_that_look_at_each_other_learn_as_by_parts(lengths: str, scope: str) -> None:
     layout = Layout(LAYOUTS[lengths])
     qkv, plan = drawn(layout.tokens, 3, HEADS, WIDTH), SCOPES[scope].plan(layout)
-    found = gradients(lambda: attend((qkv,), plan, dropout=P), [qkv])
+    actual = gradients(lambda: attend((qkv,), plan, dropout=P), [qkv])
     expected = gradients(lambda: by_parts(*qkv.unbind(1), plan), [qkv])
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_targets_that_look_at_sources_learn_as_by_parts(scope: Scope, firsts: tu
     counts = (targets.tokens, sources.tokens, sources.tokens)
     rows = [drawn(tokens, HEADS, WIDTH, seed=seed) for seed, tokens in enumerate(counts)]
     plan = scope.plan(targets, sources)
-    found = gradients(lambda: attend(tuple(rows), plan, dropout=P), rows)
+    actual = gradients(lambda: attend(tuple(rows), plan, dropout=P), rows)
     expected = gradients(lambda: by_parts(*rows, plan), rows)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
@@ -100,9 +100,9 @@ def test_a_term_of_the_scores_learns_too_whatever_it_reads(scope: str) -> None:
         shared = table[:, : group.queries.length, : group.keys.length].unsqueeze(0)
         return shared + queries.sum(-1, keepdim=True) if group.queries.count > 1 else shared
 
-    found = gradients(lambda: attend((qkv,), plan, bias, P), [qkv, table])
+    actual = gradients(lambda: attend((qkv,), plan, bias, P), [qkv, table])
     expected = gradients(lambda: by_parts(*qkv.unbind(1), plan, bias), [qkv, table])
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
 
 def test_less_is_kept_for_the_gradient_of_long_texts() -> None:

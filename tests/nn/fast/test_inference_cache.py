@@ -101,8 +101,8 @@ def replace_layer(stack: Stack) -> None:
 class Doubled:
     """Twice what a part gives."""
 
-    def forward(self, *given: Any, **named: Any) -> Tensor:
-        return 2 * super().forward(*given, **named)  # type: ignore[misc, no-any-return]
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        return 2 * super().forward(*inputs, **named)  # type: ignore[misc, no-any-return]
 
 
 def stranger(kind: type[nn.Module], *sizes: Any) -> nn.Module:
@@ -152,7 +152,7 @@ def load_in_inference_mode(stack: Stack) -> None:
 
 
 def hook(stack: Stack) -> None:
-    stack.blocks[0].feed_forward.register_forward_hook(lambda module, given, found: found + 1)  # type: ignore[union-attr]
+    stack.blocks[0].feed_forward.register_forward_hook(lambda module, inputs, output: output + 1)  # type: ignore[union-attr]
 
 
 CHANGES: list[Callable[[Stack], None]] = [
@@ -203,11 +203,11 @@ def test_one_thread_may_learn_while_another_infers() -> None:
         stack(rows(5), Full().plan(Layout((5,)))).sum().backward()
 
     with ThreadPoolExecutor(3) as pool:
-        learning = [pool.submit(learn, number) for number in range(100)]
-        found = list(pool.map(lambda _: at_rest(stack), range(200)))
+        learning = [pool.submit(learn, index) for index in range(100)]
+        actual = list(pool.map(lambda _: at_rest(stack), range(200)))
         for done in learning:
             done.result()
-    for vectors in found:
+    for vectors in actual:
         torch.testing.assert_close(vectors, expected, rtol=0, atol=1e-6)
 
 
@@ -224,10 +224,10 @@ def test_one_part_that_learns_has_its_dropout() -> None:
 def test_what_is_remembered_is_looked_up_once_and_given_back() -> None:
     stack = stack_of(2)
     at_rest(stack)
-    held = stack.inference_cache.cached
-    assert held is not None
+    cached = stack.inference_cache.cached
+    assert cached is not None
     at_rest(stack)
-    assert stack.inference_cache.cached is held
+    assert stack.inference_cache.cached is cached
     for twin in (copy.deepcopy(stack), pickle.loads(pickle.dumps(stack))):
         assert twin.inference_cache.cached is None
         assert at_rest(twin).equal(at_rest(stack))

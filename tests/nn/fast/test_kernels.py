@@ -38,10 +38,10 @@ def definition(q: Tensor, k: Tensor, v: Tensor, scope: Scope, queries: Layout, k
     outputs = []
     firsts = zip(queries.first_positions or [0] * queries.sequences, keys.first_positions or [0] * 99, strict=False)
     parts = zip(queries.split(q), keys.split(k), keys.split(v), firsts, strict=True)
-    for number, (one_q, one_k, one_v, (first_query, first_key)) in enumerate(parts):
+    for index, (one_q, one_k, one_v, (first_query, first_key)) in enumerate(parts):
         scores = torch.einsum("mhd,nhd->hmn", one_q, one_k) / one_q.shape[-1] ** 0.5
-        places = torch.arange(len(one_q)) + first_query, torch.arange(len(one_k)) + first_key
-        allowed = scope.allowed(places[0][None], places[1][None], torch.tensor([number]))
+        positions = torch.arange(len(one_q)) + first_query, torch.arange(len(one_k)) + first_key
+        allowed = scope.allowed(positions[0][None], positions[1][None], torch.tensor([index]))
         mask = torch.ones(scores.shape[1:], dtype=torch.bool) if allowed is None else allowed[0]
         exponentials = torch.exp(scores) * mask
         total = exponentials.sum(-1, keepdim=True)
@@ -67,18 +67,18 @@ def gradients(work: Callable[..., Tensor], rows: list[Tensor]) -> tuple[Tensor, 
 def test_values_and_gradients_equal_the_plain_definition(lengths: str, scope: str) -> None:
     layout, rule = Layout(BATCHES[lengths]), SCOPES[scope]
     rows = random_rows(layout.tokens, layout.tokens, layout.tokens)
-    found = gradients(lambda q, k, v: attend((q, k, v), rule.plan(layout)), rows)
+    actual = gradients(lambda q, k, v: attend((q, k, v), rule.plan(layout)), rows)
     expected = gradients(lambda q, k, v: definition(q, k, v, rule, layout, layout), rows)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-9)
 
 
 def test_targets_look_at_their_own_source_and_an_empty_source_gives_zeros() -> None:
     targets, sources = Layout((3, 2, 4, 4, 1)), Layout((5, 0, 2, 3, 40))
     rows = random_rows(targets.tokens, sources.tokens, sources.tokens)
-    found = gradients(lambda q, k, v: attend((q, k, v), Full().plan(targets, sources)), rows)
+    actual = gradients(lambda q, k, v: attend((q, k, v), Full().plan(targets, sources)), rows)
     expected = gradients(lambda q, k, v: definition(q, k, v, Full(), targets, sources), rows)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
-    assert targets.split(found[0])[1].count_nonzero() == 0
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-9)
+    assert targets.split(actual[0])[1].count_nonzero() == 0
 
 
 def test_a_query_that_may_see_nothing_gets_zeros() -> None:
@@ -86,12 +86,12 @@ def test_a_query_that_may_see_nothing_gets_zeros() -> None:
     q, k, v = random_rows(far.tokens, near.tokens, near.tokens)
     trace = Trace()
     trace.begin(far)
-    found = attend((q, k, v), Window(1).plan(far, near))
+    attended = attend((q, k, v), Window(1).plan(far, near))
     record_attention((q, k, v), Window(1).plan(far, near), None, trace)
-    assert far.split(found)[0].count_nonzero() == 0
+    assert far.split(attended)[0].count_nonzero() == 0
     assert trace.weights[0][0].count_nonzero() == 0
     assert trace.scores[0][0].max() == -torch.inf
-    torch.testing.assert_close(found, definition(q, k, v, Window(1), far, near), rtol=0, atol=1e-9)
+    torch.testing.assert_close(attended, definition(q, k, v, Window(1), far, near), rtol=0, atol=1e-9)
 
 
 def test_a_bias_is_added_to_the_scores_in_every_group() -> None:
@@ -104,10 +104,10 @@ def test_a_bias_is_added_to_the_scores_in_every_group() -> None:
         trace.begin(layout)
         together = attend((q, k, v), plan, bias(plan))
         record_attention((q, k, v), plan, bias(plan), trace)
-        for number, parts in enumerate(zip(*map(layout.split, (q, k, v, together)), strict=True)):
-            alone = scope.plan(Layout((layout.lengths[number],)))
+        for index, parts in enumerate(zip(*map(layout.split, (q, k, v, together)), strict=True)):
+            alone = scope.plan(Layout((layout.lengths[index],)))
             torch.testing.assert_close(attend(parts[:3], alone, bias(alone)), parts[3], rtol=0, atol=1e-9)
-            mixed = torch.einsum("hmn,nhd->mhd", trace.weights[0][number], parts[2])
+            mixed = torch.einsum("hmn,nhd->mhd", trace.weights[0][index], parts[2])
             torch.testing.assert_close(mixed, parts[3], rtol=0, atol=1e-9)
 
 

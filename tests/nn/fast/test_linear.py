@@ -40,10 +40,10 @@ def test_a_packed_product_is_the_plain_one(rows: int, inputs: int, outputs: int,
 def test_a_layer_that_rests_is_packed_once_and_one_that_learns_is_not() -> None:
     layer, hidden = Linear(8, 6).eval(), torch.randn(3, 8)
     inferred(layer, hidden)
-    held = layer.packed_weight.cached
-    assert held is not None
+    cached = layer.packed_weight.cached
+    assert cached is not None
     inferred(layer, hidden)
-    assert layer.packed_weight.cached is held
+    assert layer.packed_weight.cached is cached
     assert layer.train().packed_weight.cached is None
     inferred(layer, hidden)
     assert layer.packed_weight.cached is None
@@ -87,8 +87,8 @@ def test_threads_that_share_a_layer_get_the_same_product() -> None:
     torch.manual_seed(0)
     layer, hidden = Linear(64, 64).eval(), torch.randn(50, 64)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: inferred(layer, hidden), range(40)))
-    for other in found:
+        result = list(pool.map(lambda _: inferred(layer, hidden), range(40)))
+    for other in result:
         torch.testing.assert_close(other, plain(layer, hidden), rtol=0, atol=2e-5)
 
 
