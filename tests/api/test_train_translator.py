@@ -168,7 +168,7 @@ def test_nothing_is_about_languages_and_the_vocabulary_is_as_large_as_the_pairs_
 
 @pytest.mark.parametrize("dev", [[("salt " * 600, "sel")], [("\u200b", "sel")]], ids=["too long", "silent"])
 def test_a_dev_set_of_which_nothing_is_left_is_refused(dev: list[tuple[str, str]], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="none of the 1 dev pairs can be judged"):
+    with pytest.raises(InputError, match="none of the 1 dev pairs can be evaluated"):
         train(tmp_path / "run", "transformer", dev=dev, steps=2)
     assert not (tmp_path / "run" / "model").exists()
 
