@@ -74,7 +74,9 @@ def finetune(
     check_int("seeds", seeds)
     task = guess_task(train, columns) if task is None else check_choice("task", task, FILES)
     named = [*(training if settings is None else settings.changed()), *["seeds"] * (seeds > 1)]
-    head = frozen_config(task, frozen, layers, crf, dropout, named)
+    if frozen is None and layers is not None:
+        raise InputError("layers are chosen for a frozen encoder; say frozen as well, such as linear")
+    head = None if frozen is None else frozen_config(task, frozen, layers, crf, dropout, named)
     if settings is not None and training:
         raise InputError(f"{shorten_list(training)}: say it in settings, or leave those out and name them all")
     refuse_two_lengths(training)

@@ -113,18 +113,14 @@ class FrozenHeadConfig:
 
 def frozen_config(
     task: str,
-    frozen: str | FrozenHeadConfig | None,
+    frozen: str | FrozenHeadConfig,
     layers: str | Sequence[int] | None,
     crf: bool,
     dropout: float | None,
     training: Collection[str],
-) -> FrozenHeadConfig | None:
-    """What `finetune` reads of a frozen encoder, if it is; what has no meaning beside it is refused, such as some of
-    `training`, the names of what the user set."""
-    if frozen is None:
-        if layers is not None:
-            raise InputError("layers are chosen for a frozen encoder; say frozen as well, such as linear")
-        return None
+) -> FrozenHeadConfig:
+    """What `finetune` reads of a frozen encoder; what has no meaning beside it is refused, such as some of `training`,
+    the names of what the user set."""
     if task not in TASKS:
         raise InputError(f"heads on a frozen encoder are for the tasks {', '.join(TASKS)}, not for {task}")
     if isinstance(frozen, str):

@@ -295,8 +295,8 @@ def _mistake(probability: float, example: Sentence, word: int, guess: str) -> Mi
 
 def _sentences(texts: Iterable[Words], split: deque[tuple[str, list[Offset]]]) -> Iterator[Sentence]:
     """Texts as sentences without tags; `split` receives each text with the offsets of its words."""
-    for index, given in enumerate(texts):
-        text, offsets = split_text_words(given, f"text {index}")
+    for index, words in enumerate(texts):
+        text, offsets = split_text_words(words, f"text {index}")
         split.append((text, offsets))
         yield Sentence(tuple(text[start:end] for start, end in offsets), None, None, f"text {index}")
 
