@@ -150,7 +150,7 @@ def test_what_is_read_and_what_is_not_is_told(tiny_bert: Path, command: Command,
     ended = command("finetune", *run, "--output", tmp_path / "run")
     assert ended.code == 0, ended.err
     told = 'task classify: text "question", pair "answer", label "label"; not read: id'
-    assert f"read       {told}\n" in ended.err
+    assert f"read        {told}\n" in ended.err
     assert told in (tmp_path / "run" / "report.md").read_text()
     found = json.loads(ended.out)
     scores = [seed["accuracy"] for seed in found["by_seed"].values()]

@@ -80,6 +80,8 @@ class Summary:
 class DataSummary(Summary):
     """Statistics of labelled data."""
 
+    examples: int
+    dev_examples: int
     labels: Counts
     tags: Counts  # of words
     numbers: tuple[float, float, float] | None  # of regression: minimum, median, maximum
@@ -113,8 +115,8 @@ def summarize(
         ("duplicates", f"{duplicates} in train; train/dev overlap {overlap}"),
         *(("warning", warning) for warning in warnings),
     ]
-    balance = tuple(labels.most_common()), tuple(tags.most_common())
-    return DataSummary(rows, *balance, numbers, tokens, limit, duplicates, overlap, warnings)
+    sizes, balance = (len(train), len(dev)), (tuple(labels.most_common()), tuple(tags.most_common()))
+    return DataSummary(rows, *sizes, *balance, numbers, tokens, limit, duplicates, overlap, warnings)
 
 
 def _balance(counts: Counter[str], numbers: tuple[float, float, float] | None = None) -> str:
