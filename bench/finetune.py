@@ -43,6 +43,7 @@ def run_kinfolk() -> Run:
     from kinfolk.models.family import with_new_head
     from kinfolk.tasks.task import TaskOptions
     from kinfolk.tasks.text import TextTask
+    from kinfolk.training.runs import Callbacks
     from kinfolk.training.runs import Run as Folder
     from kinfolk.training.settings import OptimizerSettings, TrainSettings
     from kinfolk.training.trainer import Trainer
@@ -74,7 +75,7 @@ def run_kinfolk() -> Run:
                 settings,
                 folder,
                 lambda model: (0.0, {}),
-                lambda progress: losses.append(progress.loss),
+                Callbacks(step=lambda seed, progress: losses.append(progress.loss)),
             ).train()
             folder.close()
         return np.array(losses)

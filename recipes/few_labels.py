@@ -26,7 +26,7 @@ from kinfolk.api.experiment import Callbacks
 from kinfolk.cli.output import training_progress
 from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.machine import tune
-from kinfolk.tasks.reading import Columns, read_for
+from kinfolk.tasks.task import Columns, read_for
 
 MINUTES, COUNTS, SEEDS, TEST_ROWS = 1.0, (50, 200, 1_000), (0, 1), 1_000
 BEFORE: dict[str, Any] = {"learning_rate": 5e-5, "batch_size": 32, "min_steps": 0}  # what was usual for any data

@@ -39,7 +39,7 @@ from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_text
 from kinfolk.machine import tune
 from kinfolk.nn.fast.linear import PRECISIONS
-from kinfolk.tasks.reading import Columns, read_for
+from kinfolk.tasks.task import Columns, read_for
 from kinfolk.training.runs import best_entry
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 

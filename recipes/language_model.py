@@ -30,7 +30,7 @@ from kinfolk.machine import tune
 from kinfolk.models.family import init_model
 from kinfolk.models.recurrent_lm import RecurrentLmConfig
 from kinfolk.nn.fast.linear import PRECISIONS
-from kinfolk.tasks.reading import Columns, read_for
+from kinfolk.tasks.task import Columns, read_for
 from kinfolk.training.runs import Progress, best_entry
 
 NAME = "language-model"

@@ -36,6 +36,7 @@ MODELS = {  # what pages call a model: a small random one that an earlier versio
     "models/entities": "bert-tag",
     "models/questions": "bert-answer",
     "models/choices": "bert-choose",
+    "g2p": "translator-seq2seq-gru-separate",
 }
 TRAINED = {"stars": "bert-regress", "language-model": "recurrent-lm-lstm"}  # where no command trains it first
 

@@ -24,6 +24,7 @@ SAVED = Path(__file__).parent / "saved"
 KINDS = sorted(str(path.parent.relative_to(SAVED)) for path in SAVED.glob("*/*/expected.json"))
 CLOSE = 1e-6  # of a number's size, or of the largest in its vector; numbers below one count as one
 RENAMED = {("generate", "tokens"): "max_tokens"}  # arguments as the recorded calls name them: as they are called now
+FIELDS = {"number": "index"}  # and fields of what they gave
 
 
 def verb_of(model: Any, name: str, folder: Path) -> Callable[..., Any]:
@@ -42,7 +43,7 @@ def differences(found: Any, expected: Any, where: str = "", scale: float = 1.0) 
     """Where a result is not what is expected, and how; fields that are expected of no object may be new."""
     if isinstance(expected, dict):
         for name, value in expected.items():
-            part = found[name] if isinstance(found, Mapping) else getattr(found, name)
+            part = found[name] if isinstance(found, Mapping) else getattr(found, FIELDS.get(name, name))
             yield from differences(part, value, f"{where}.{name}")
     elif isinstance(expected, list):
         if len(found) != len(expected):

@@ -20,8 +20,7 @@ from kinfolk.data.tables import read_choices
 from kinfolk.errors import InputError, MissingHeadError
 from kinfolk.nn.packed import pack
 from kinfolk.tasks.choice import ChoiceTask, choose
-from kinfolk.tasks.reading import make_task, saved_task
-from kinfolk.tasks.task import TaskOptions
+from kinfolk.tasks.task import TaskOptions, make_task, saved_task
 from kinfolk.text.windows import CutWarning, Windows, split_text
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from support.tiny import write_folder

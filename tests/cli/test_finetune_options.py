@@ -150,7 +150,7 @@ def test_what_is_read_and_what_is_not_is_reported(tiny_bert: Path, command: Comm
     ended = command("finetune", *run, "--output", tmp_path / "run")
     assert ended.code == 0, ended.err
     columns = 'task classify: text "question", pair "answer", label "label"; not read: id'
-    assert f"read       {columns}\n" in ended.err
+    assert f"read        {columns}\n" in ended.err
     assert columns in (tmp_path / "run" / "report.md").read_text()
     output = json.loads(ended.out)
     scores = [seed["accuracy"] for seed in output["by_seed"].values()]

@@ -15,7 +15,7 @@ import kinfolk
 from kinfolk.api.loaded import Encoder
 from kinfolk.data.examples import Choice, Example, Question, Sentence
 from kinfolk.models.family import Family
-from kinfolk.tasks.reading import saved_task
+from kinfolk.tasks.task import saved_task
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import train_tokenizer
 

@@ -53,12 +53,12 @@ def test_lengths_balance_and_repeats_by_hand(letters: Tokenizer) -> None:
     assert (stats.duplicates.count, stats.duplicates.first) == (1, (("t:4", "t:2"),))
     assert (stats.overlap.count, stats.overlap.first) == (1, (("d:1", "t:1"),))
     assert str(stats).splitlines() == [
-        "examples   5 train, 2 dev",
-        "labels     yes 80.0% (4), no 20.0% (1)",
-        "tokens     median 4, 95% up to 10, longest 10; 20.0% above the limit of 9",
-        "subwords   1.00 per word, 0.0% unknown",
-        "duplicates 1 (t:4 = t:2) in train; train/dev overlap 1 (d:1 = t:1)",
-        "warning    fewer than 5 examples in train: no (1), yes (4)",
+        "examples    5 train, 2 dev",
+        "labels      yes 80.0% (4), no 20.0% (1)",
+        "tokens      median 4, 95% up to 10, longest 10; 20.0% above the limit of 9",
+        "subwords    1.00 per word, 0.0% unknown",
+        "duplicates  1 (t:4 = t:2) in train; train/dev overlap 1 (d:1 = t:1)",
+        "warning     fewer than 5 examples in train: no (1), yes (4)",
     ]
 
 
@@ -75,7 +75,7 @@ def test_empty_texts_are_reported_with_their_place(letters: Tokenizer) -> None:
 
 def test_every_kind_of_example_can_be_surveyed(letters: Tokenizer) -> None:
     numbers = summary([example("alpha", value) for value in (0.0, 2.5, 5.0)], [], letters, 9)
-    assert "labels     numbers from 0 to 5, median 2.5" in str(numbers)
+    assert "labels      numbers from 0 to 5, median 2.5" in str(numbers)
     several = summary([example("alpha", ("a", "b")), example("beta", ("a",)), example("gamma", ())], [], letters, 9)
     assert several.labels == (("a", 2), ("b", 1))
     choice = summary([Choice("alpha", ("beta", "beta gamma"), 1, "t:1")], [], letters, 9)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Progress, Run
+from kinfolk.training.runs import Callbacks, Progress, Run
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.step import TrainStep
 from kinfolk.training.trainer import Trainer
@@ -141,7 +141,7 @@ def trained(folder: Path, stop: int | None = None) -> tuple[TwoHeads, list[Progr
     """A run of 8 steps, two batches each; it breaks off after `stop`."""
     model, seen = TwoHeads(), []
 
-    def on_step(progress: Progress) -> None:
+    def on_step(seed: int, progress: Progress) -> None:
         seen.append(progress)
         if progress.step == stop:
             raise InterruptedError
@@ -157,7 +157,7 @@ def trained(folder: Path, stop: int | None = None) -> tuple[TwoHeads, list[Progr
         settings,
         run,
         lambda model: (0.0, {}),
-        on_step,  # type: ignore[arg-type]
+        Callbacks(step=on_step),
     )
     try:
         trainer.train()

@@ -18,13 +18,12 @@ from kinfolk.training.budget import (
     Budget,
     Clock,
     Costs,
-    Horizon,
     TimeLimit,
     check_plan,
     steps_that_fit,
     typical,
 )
-from kinfolk.training.settings import SCHEDULES, rate_factor
+from kinfolk.training.settings import SCHEDULES, Horizon, rate_factor
 
 
 def test_steps_evaluations_and_checkpoints_must_fit() -> None:

@@ -17,7 +17,7 @@ from kinfolk.objectives.objective import Sample
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.tasks.text import TextTask
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Run
+from kinfolk.training.runs import Callbacks, Run
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from kinfolk.training.step import TrainStep
 from kinfolk.training.trainer import Trainer
@@ -106,7 +106,7 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
     moved: list[set[int]] = []
     before: dict[str, torch.Tensor] = {}
 
-    def watch(progress: object) -> None:
+    def watch(seed: int, progress: object) -> None:
         layer_ids = model.layer_ids()
         changed = {
             layer_ids[name] for name, weight in model.named_parameters() if not torch.equal(weight, before[name])
@@ -115,7 +115,7 @@ def test_layers_thaw_from_the_top(tiny_bert: Path, tmp_path: Path) -> None:
 
     run = Run.open(tmp_path / "run", {})
     options = settings(epochs=1.0, evaluations=1, gradual_unfreezing=1.0)
-    trainer = Trainer(model, task.objective(model), items, options, run, lambda model: (0.0, {}), watch)
+    trainer = Trainer(model, task.objective(model), items, options, run, lambda model: (0.0, {}), Callbacks(step=watch))
     before |= {name: weight.detach().clone() for name, weight in model.named_parameters()}
     trainer.train()
     run.close()

@@ -36,7 +36,7 @@ def test_the_numbers_farthest_from_the_truth_are_listed(tiny_bert: Path, tmp_pat
     trained = kinfolk.finetune(tiny_bert, rows, tmp_path / "run", dev=dev, task="regress", steps=1, device="cpu")
     first = trained.result.mistakes[0]
     assert (first.text, first.truth, first.probability) == ("another", "1000000.0", None)
-    assert "| true value | predicted | where | text |" in (tmp_path / "run" / "report.md").read_text()
+    assert "| true value | predicted | location | text |" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_so_are_they_on_a_frozen_encoder(tiny_bert: Path, tmp_path: Path) -> None:

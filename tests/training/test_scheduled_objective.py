@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from kinfolk.nn.packed import pack
 from kinfolk.objectives.objective import Batch, Objective, Sample
-from kinfolk.training.runs import Run
+from kinfolk.training.runs import Callbacks, Run
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.trainer import Trainer
 
@@ -61,13 +61,13 @@ def trained(folder: Path, stop: int | None = None) -> list[Any]:
     """The steps that the loss was told of; the run ends early at `stop`."""
     objective, items = Recording(), [Sample([1], [], 0, 0) for _ in range(4)]
 
-    def watch(progress: Any) -> None:
+    def watch(seed: int, progress: Any) -> None:
         if progress.step == stop:
             raise InterruptedError
 
     run = Run.open(folder, {})
     settings = TrainSettings(steps=6, batch_size=2, gradient_accumulation=2, evaluations=3)
-    trainer = Trainer(OneWeight(), objective, items, settings, run, lambda model: (0.0, {}), watch)  # type: ignore[arg-type]
+    trainer = Trainer(OneWeight(), objective, items, settings, run, lambda model: (0.0, {}), Callbacks(step=watch))  # type: ignore[arg-type]
     try:
         trainer.train()
     except InterruptedError:

@@ -70,9 +70,9 @@ def test_a_stopped_run_that_went_on_shows_every_step_once(tiny_bert: Path, tmp_p
 
 def test_steps_that_are_computed_again_are_shown_once(tmp_path: Path) -> None:
     for first, last in ((1, 9), (5, 12)):  # a crash after step 9, a checkpoint at step 4
-        with tensorboard_log(tmp_path) as log:
+        with tensorboard_log(tmp_path) as logged:
             for step in range(first, last + 1):
-                log(0, Progress(step, 12, loss=float(step), epoch=0))
+                logged.step(0, Progress(step, 12, loss=float(step), epoch=0))
     assert shown(tmp_path)["loss"] == [(step, float(step)) for step in range(1, 13)]
 
 

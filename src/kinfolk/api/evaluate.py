@@ -16,8 +16,7 @@ from kinfolk.data.tables import Pair
 from kinfolk.errors import InputError, shorten_list, warn
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.translation import Translate
-from kinfolk.tasks.reading import Columns, read_for, saved_task
-from kinfolk.tasks.task import Mistake
+from kinfolk.tasks.task import Columns, Mistake, read_for, saved_task
 from kinfolk.training.metrics import bleu
 
 LOSS_TOKENS = 8192  # of a batch, both sides

@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,13 +28,14 @@ import torch
 from kinfolk.api.report import Report, Rows, format_settings, model_card, over_seeds, run_table, write_report
 from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.examples import ReadResult
+from kinfolk.data.summary import Summary
 from kinfolk.errors import FolderError, InputError
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.tasks.task import EvalResult
 from kinfolk.training.budget import Clock, TimeLimit
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import Progress, Run
+from kinfolk.training.runs import NO_CALLBACKS, Callbacks, Run
 from kinfolk.training.settings import TrainSettings
 from kinfolk.training.step import validate_hardware
 from kinfolk.training.trainer import Trainer
@@ -45,33 +45,11 @@ Split = Callable[[list[Any]], tuple[list[Any], list[Any]]]
 
 
 @dataclass(frozen=True)
-class Callbacks:
-    """Called before training with its summary and the names of newly initialized parameters, with what was planned by
-    the clock before the first step, and after each step."""
-
-    before: Callable[[Any, Sequence[str]], None] = lambda summary, initialized: None
-    step: Callable[[int, Progress], None] = lambda seed, progress: None
-    plan: Callable[[str], None] = lambda plan: None
-
-    def beside(self, log: Callable[[int, Progress], None]) -> Callbacks:
-        """These, and a log of every step."""
-
-        def step(seed: int, progress: Progress) -> None:
-            self.step(seed, progress)
-            log(seed, progress)
-
-        return dataclasses.replace(self, step=step)
-
-
-@dataclass(frozen=True)
 class Session:
-    """One call of a training: whom it tells, and since when its clock runs."""
+    """One call of a training: its callbacks, and since when its clock runs, where it is one by minutes."""
 
     callbacks: Callbacks
-    clock: Clock
-
-    def beside(self, log: Callable[[int, Progress], None]) -> Session:
-        return dataclasses.replace(self, callbacks=self.callbacks.beside(log))
+    clock: Clock | None
 
 
 @dataclass(frozen=True)
@@ -91,7 +69,7 @@ class Trained:
     """What came of a training: the metrics on the dev set of every seed, and the `result` of the best one."""
 
     folder: Path
-    data: Any  # the summary that was printed before
+    data: Summary  # that was printed before
     initialized: Sequence[str]  # names of newly initialized parameters
     by_seed: Mapping[int, Mapping[str, float]]
     result: EvalResult
@@ -106,16 +84,6 @@ class Trained:
     def summary(self) -> dict[str, tuple[float, float]]:
         """Mean and standard deviation over the seeds, by metric."""
         return over_seeds(self.by_seed)
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What there is to know before training; `str` is what is printed."""
-
-    rows: Sequence[tuple[str, str]]
-
-    def __str__(self) -> str:
-        return "\n".join(f"{name:<11} {value}" for name, value in self.rows)
 
 
 @dataclass(frozen=True)
@@ -162,7 +130,7 @@ class Experiment(ABC):
     samples: Sequence[Sample]  # which may be their own plan
     location: Callable[[int], str]  # where an example stands, for a message
     identity: dict[str, Any]  # what the weights depend on beside settings and config
-    summary: Any  # of the data; `str` is what is printed before training
+    summary: Summary  # of the data
     rows: Rows  # of the table of the training: what was trained on
     initialized: Sequence[str] = ()  # names of parameters that are new beside those of a checkpoint
     baselines: Mapping[str, float] = MappingProxyType({})  # what some metrics are without a model
@@ -239,25 +207,15 @@ class Experiment(ABC):
         settings = dataclasses.replace(self.settings, seed=seed)
         model, _ = self.init_model(seed)
         with closing(Run.open(folder, self.description(settings, model))) as run:
-            objective, on_step = self.objective(model), partial(session.callbacks.step, seed)
-            notes, seconds = Trainer(
-                model,
-                objective,
-                self.samples,
-                settings,
-                run,
-                self.evaluate,
-                on_step,
-                self.location,
-                self._limit(session, seeds),
-                session.callbacks.plan,
-            ).complete()
+            what = (model, self.objective(model), self.samples, settings, run, self.evaluate)
+            limit = self._limit(session, seeds)
+            notes, seconds = Trainer(*what, session.callbacks, self.location, limit).complete()
             log = run.entries()
         result, task = self.finish(model, log)
         return SeedResult(model, result, notes, log, seconds, task)
 
     def _limit(self, session: Session, seeds: int) -> TimeLimit | None:
-        if self.settings.minutes is None:
+        if session.clock is None or self.settings.minutes is None:
             return None
         began, (evaluated, last) = session.clock.seconds, self.evaluated_tokens()
         seconds, rest = (self.settings.minutes * 60 - began) / seeds, REPORT_SECONDS / seeds
@@ -296,7 +254,8 @@ def begin(output: Path, settings: TrainSettings, device: torch.device, callbacks
         raise FolderError(f"{output} already holds a trained model; choose another folder or remove it")
     if (output / "config.json").exists():
         raise FolderError(f"{output} is the folder of a model; choose another for the run")
-    return Session(callbacks if callbacks is not None and here.is_main else Callbacks(), Clock())
+    clock = None if settings.minutes is None else Clock()
+    return Session(callbacks if callbacks is not None and here.is_main else NO_CALLBACKS, clock)
 
 
 def without_dev(settings: TrainSettings) -> TrainSettings:

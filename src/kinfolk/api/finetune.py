@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, without_dev
+from kinfolk.api.experiment import Sides, Trained, begin, without_dev
 from kinfolk.api.fitting import Fitted, fit_finetuning
 from kinfolk.api.frozen import SETTINGS as FROZEN
 from kinfolk.api.frozen import FrozenExperiment, FrozenHeadConfig, frozen_config
 from kinfolk.api.supervised import SupervisedExperiment
 from kinfolk.checkpoints.folder import TextModel, open_encoder, pick_device
 from kinfolk.data.examples import AnyExample, ReadResult, check_examples, stratified_split, to_example
+from kinfolk.data.summary import Summary
 from kinfolk.errors import InputError, check_choice, check_collection, check_int, shorten_list
-from kinfolk.tasks.reading import TASKS, Columns, guess_task, make_task, read_for
-from kinfolk.tasks.task import TaskOptions
+from kinfolk.tasks.task import FILES, Columns, TaskOptions, guess_task, make_task, read_for
 from kinfolk.text.windows import Windows
 from kinfolk.training.distributed import world
-from kinfolk.training.runs import tensorboard_log
+from kinfolk.training.runs import Callbacks, tensorboard_log
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 
-Source = str | Path | Sequence[AnyExample]
-Given = Source | Sequence[tuple[Any, ...]]
+LabelledData = str | Path | Sequence[AnyExample] | Sequence[tuple[Any, ...]]
 
 
 def finetune(
     model: str | Path | TextModel,
-    train: Given,
+    train: LabelledData,
     output: str | Path,
-    dev: Given | None = None,
+    dev: LabelledData | None = None,
     task: str | None = None,
     text: str | None = None,
     pair: str | None = None,
@@ -57,7 +58,7 @@ def finetune(
 
     `train` and `dev` are files, or lists: of `(text, label)`, of `(text, pair, label)`, or of data/examples.py's.
     `model` may be loaded already; it is not changed. `task` is classify, multilabel, regress, tag, answer or choose;
-    without it the form of the data tells (reading.py). Without `dev`, a tenth of `train` is held out; an empty list
+    without it the form of the data tells (tasks/task.py). Without `dev`, a tenth of `train` is held out; an empty list
     holds nothing out, and the last weights are kept. `dropout` replaces the model's own. The same call on the same
     folder goes on where it stopped; other data or settings are refused. How to train is said by name, as in `epochs=5,
     learning_rate=1e-4, batch_size=16` (all names: TrainSettings and OptimizerSettings), or by `settings`. `tensorboard`
@@ -70,7 +71,7 @@ def finetune(
     columns = Columns(text, pair, label, header)
     check_int("max_bad_rows", max_bad_rows, 0)
     check_int("seeds", seeds)
-    task = guess_task(train, columns) if task is None else check_choice("task", task, TASKS)
+    task = guess_task(train, columns) if task is None else check_choice("task", task, FILES)
     named = [*(training if settings is None else settings.changed()), *["seeds"] * (seeds > 1)]
     if frozen is None and layers is not None:
         raise InputError("layers are chosen for a frozen encoder; say frozen as well, such as linear")
@@ -91,8 +92,8 @@ def finetune(
     if head is None and not said:
         fitted = fit_finetuning(len(sides.train), encoder.model.config.width, training)
         settings = settings.but(**fitted.values)
-        for name, told in fitted.rows:
-            session.callbacks.plan(f"{name:<11} {told}")
+        if fitted.rows:
+            session.callbacks.plan(str(Summary(fitted.rows)))
     if not sides.dev:
         if seeds > 1:
             raise InputError("the best of several seeds is chosen on a dev set; give one, or use seeds=1")
@@ -100,13 +101,14 @@ def finetune(
     own = (encoder, make_task(task, sides.train, options), sides, settings, output)
     experiment = SupervisedExperiment(*own, dropout) if head is None else FrozenExperiment(*own, frozen=head)
     experiment.identity["chosen"] = dict(fitted.reasons)
-    if not (tensorboard and world().is_main):
+    with ExitStack() as stack:
+        if tensorboard and world().is_main:
+            log = tensorboard_log(output / "tensorboard", session.callbacks, seeds > 1)
+            session = replace(session, callbacks=stack.enter_context(log))
         return experiment.run(session, sides.notes, seeds, report)
-    with tensorboard_log(output / "tensorboard", seeds > 1) as log:
-        return experiment.run(session.beside(log), sides.notes, seeds, report)
 
 
-def _source(name: str, source: Given) -> Source:
+def _source(name: str, source: LabelledData) -> str | Path | list[AnyExample]:
     """A file as it is named, examples as a list: what can be read only once is read here."""
     if isinstance(source, str | Path):
         return source
@@ -117,7 +119,7 @@ def _source(name: str, source: Given) -> Source:
     return [to_example(example, index) for index, example in enumerate(listed)]
 
 
-def _read(source: Source, kind: str, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
+def _read(source: str | Path | list[AnyExample], kind: str, columns: Columns, max_bad_rows: int) -> ReadResult[Any]:
     if isinstance(source, str | Path):
         return read_for(kind, source, columns, max_bad_rows)
     return ReadResult(check_examples(source, kind), 0, ())

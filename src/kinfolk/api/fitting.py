@@ -45,7 +45,7 @@ class Fitted:
         return [("chosen", f"{name} {self.values[name]}: {reason}") for name, reason in self.reasons.items()]
 
 
-def fit_translator(pairs: Sequence[Pair], kind: str, named: Mapping[str, Any]) -> Fitted:
+def fit_translator(pairs: Sequence[Pair], recurrent: bool, named: Mapping[str, Any]) -> Fitted:
     """What suits these pairs, for each name in `named` whose value is None; the others are as they are given."""
     fitted = Fitted(dict(named))
     if not pairs:
@@ -56,7 +56,7 @@ def fit_translator(pairs: Sequence[Pair], kind: str, named: Mapping[str, Any]) -
         fitted.choose("size", "tiny", "characters are few, and so is what one must know of each")
         fitted.choose("label_smoothing", 0.0, "the next character is often certain")
     fitted.choose("size", "tiny" if corpus < SMALL_CORPUS else "small", f"{corpus:,} words of text")
-    if kind != "transformer" and fitted["size"] == "tiny":
+    if recurrent and fitted["size"] == "tiny":
         fitted.choose("learning_rate", 2e-3, "one recurrent layer bears it")
     if len(pairs) < FEW_PAIRS:
         fitted.choose("dropout", 0.3, f"{len(pairs):,} pairs are seen often")

@@ -29,16 +29,15 @@ from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Choice, Question
 from kinfolk.data.formats import PARQUET, STDIN, TEXT_COLUMN, Row, display_name, is_table, raw_lines
 from kinfolk.data.tables import TableColumns, choice_rows, find_columns, read_squad
-from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, split_blanks, split_columns, split_tag
+from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, ConllRow, conll_blocks, split_blanks, split_columns, split_tag
 from kinfolk.data.writers import OnDone, TableFormat, table_format
 from kinfolk.errors import DataError, InputError, RowErrors
 from kinfolk.files import atomic_write, check_not_same_file, is_folder
 from kinfolk.machine import trim_memory
-from kinfolk.tasks.answer import CHUNK_QUESTIONS, answer
-from kinfolk.tasks.choice import CHUNK_CHOICES, choose
-from kinfolk.tasks.reading import Columns, saved_task
+from kinfolk.tasks.answer import AnswerTask, answer
+from kinfolk.tasks.choice import choose
 from kinfolk.tasks.tag import tag
-from kinfolk.tasks.task import CHUNK_TEXTS, refuse
+from kinfolk.tasks.task import CHUNK_TEXTS, Columns, refuse, saved_task
 from kinfolk.tasks.text import classify
 from kinfolk.text.tokenizer import Text
 from kinfolk.text.windows import CutCount
@@ -205,7 +204,7 @@ def predict_file(
     if task.kind == "choose":
         choices: Reader[Choice] = partial(choice_rows, Path(source), needs_label=False)
         return write_table(
-            source, choices, output, lambda batch: map(task.columns, choose(encoder, batch)), CHUNK_CHOICES, report
+            source, choices, output, lambda batch: map(task.columns, choose(encoder, batch)), task.chunk, report
         )
     cut = CutCount()
 
@@ -242,12 +241,12 @@ def _answer_file(
     def predict(batch: Sequence[Question]) -> Iterable[Row]:
         return (task.columns(answers, top > 1) for answers in answer(encoder, batch, top))
 
-    return write_table(source, read, output, predict, CHUNK_QUESTIONS, report, types={"start": int, "end": int})
+    return write_table(source, read, output, predict, task.chunk, report, types={"start": int, "end": int})
 
 
 def _squad_answers(encoder: TextModel, questions: Sequence[Question]) -> Iterator[tuple[str, int]]:
     separator = "{"
-    for batch in chunks(questions, CHUNK_QUESTIONS):
+    for batch in chunks(questions, AnswerTask.chunk):
         lines = []
         for question, (best,) in zip(batch, answer(encoder, batch), strict=True):
             lines.append(f"{separator}\n  {json.dumps(question.id)}: {json.dumps(best.text)}")
@@ -303,8 +302,8 @@ def _has_texts(source: str | Path, labels: Sequence[str]) -> bool:
 def _slot_tags(encoder: TextModel, source: Path) -> Iterator[tuple[str, int]]:
     """A line of tags for each line of words; an empty line stays one."""
     errors = RowErrors(str(source))
-    for number in (number for number, line in raw_lines(source) if not formats.is_utf8(line)):
-        errors.add(number, "not UTF-8 text")
+    for line in (line for line, text in raw_lines(source) if not formats.is_utf8(text)):
+        errors.add(line, "not UTF-8 text")
     errors.raise_if_any()
     for batch in chunks((split_blanks(line) for _, line in raw_lines(source)), CHUNK_TEXTS):
         lines = [f"{' '.join(word.tag for word in tagged.words)}\n" for tagged in tag(encoder, batch)]
@@ -313,44 +312,33 @@ def _slot_tags(encoder: TextModel, source: Path) -> Iterator[tuple[str, int]]:
 
 def _conll_tags(encoder: TextModel, source: str | Path, column: int) -> Iterator[tuple[str, int]]:
     if str(source) != STDIN:
-        deque(_blocks(source, column), maxlen=0)  # raises bad lines before anything is computed
-    for blocks in chunks(_blocks(source, column), CHUNK_TEXTS):
+        deque(_checked_blocks(source, column), maxlen=0)  # raises bad lines before anything is computed
+    for blocks in chunks(_checked_blocks(source, column), CHUNK_TEXTS):
+        words = [[row.fields[column] for row in block if row.fields] for block in blocks]
         lines = []
-        for block, tagged in zip(blocks, tag(encoder, [words for _, words in blocks]), strict=True):
-            tags = [word.tag for word in tagged.words] or [OUTSIDE]  # the line between documents has columns too
-            for line, label in zip(block[0], tags, strict=True):
-                row = line.rstrip(" \t")
-                separator = "\t" if "\t" in row else " "
-                lines.append(f"{row}{separator}{label}\n" if row else "\n")
-        yield "".join(lines), sum(bool(words) for _, words in blocks)
+        for block, tagged in zip(blocks, tag(encoder, words), strict=True):
+            tags = [word.tag for word in tagged.words] or [OUTSIDE] * len(block)  # between documents there are columns
+            for row, label in zip(block, tags, strict=True):
+                text = row.text.rstrip(" \t")
+                separator = "\t" if "\t" in text else " "
+                lines.append(f"{text}{separator}{label}\n" if text else "\n")
+        yield "".join(lines), sum(map(bool, words))
 
 
-def _blocks(source: str | Path, column: int) -> Iterator[tuple[list[str], list[str]]]:
-    """The sentences of a CoNLL file, as lines and words, and in order the lines between them, which have no words."""
-    errors = RowErrors(display_name(source))
-    lines: list[str] = []
-    words: list[str] = []
-    width = 0
-    for number, line in raw_lines(source):
-        fields = split_columns(line)
-        if not formats.is_utf8(line):
-            errors.add(number, "not UTF-8 text")
-        elif fields and not -len(fields) <= column < len(fields):
-            errors.add(number, f"{len(fields)} columns, so words={column} is none of them")
-        elif fields and not fields[column]:
-            errors.add(number, "a word is empty")
-        elif fields and len(fields) != (width := width or len(fields)):
-            errors.add(number, f"{len(fields)} columns, others have {width}; a file of sentences must end in .txt")
-        elif errors.messages:
-            continue  # nothing more is tagged, the rest is only checked
-        elif fields:
-            lines.append(line)
-            words.append(fields[column])
-        else:
-            if words:
-                yield lines, words
-            yield [line], []
-            lines, words = [], []
+def _checked_blocks(source: str | Path, column: int) -> Iterator[list[ConllRow]]:
+    """The blocks of a file up to its first bad line; all of its bad lines are raised together."""
+    errors, width = RowErrors(display_name(source)), 0
+    for block in conll_blocks(source):
+        for line, text, fields in block:
+            width = width or len(fields)
+            if not formats.is_utf8(text):
+                errors.add(line, "not UTF-8 text")
+            elif fields and not -len(fields) <= column < len(fields):
+                errors.add(line, f"{len(fields)} columns, so words={column} is none of them")
+            elif fields and not fields[column]:
+                errors.add(line, "a word is empty")
+            elif fields and len(fields) != width:
+                errors.add(line, f"{len(fields)} columns, others have {width}; a file of sentences must end in .txt")
+        if not errors.messages:
+            yield block
     errors.raise_if_any()
-    if words:
-        yield lines, words

@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 
-from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, Summary, Trained, begin, content_hash, make_config
+from kinfolk.api.experiment import Experiment, SeedResult, Trained, begin, content_hash, make_config
 from kinfolk.api.fitting import Fitted, fit_pretraining
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
 from kinfolk.checkpoints.folder import pick_device
 from kinfolk.data.corpus import Corpus, EncodedCorpus, encode_corpus, read_documents, split_documents
+from kinfolk.data.summary import Summary
 from kinfolk.errors import InputError, check_choice, check_int
 from kinfolk.models.family import Model, count_parameters, init_model, weights_hash, with_dropout
 from kinfolk.models.family import family as family_of
@@ -28,6 +29,7 @@ from kinfolk.tasks.task import EvalResult
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.train import DEFAULT_SIZE, train_tokenizer
 from kinfolk.training.distributed import world
+from kinfolk.training.runs import Callbacks
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 
 USUAL: dict[str, Any] = {"epochs": 10.0, "evaluations": 10}

@@ -17,7 +17,6 @@ from kinfolk.data.tagging import has_spans
 from kinfolk.errors import shorten_list
 from kinfolk.files import is_folder
 from kinfolk.models.family import Model, weights_hash, with_new_head
-from kinfolk.nn.probe import ProbeHead
 from kinfolk.objectives.objective import Objective
 from kinfolk.tasks.task import EvalResult, Mistake, Task
 from kinfolk.text.windows import TokenCounts
@@ -164,7 +163,8 @@ class SupervisedExperiment(Experiment):
     def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
         model, task, result = results[best].model, results[best].task, results[best].result
         card, by_seed = KINDS[task.kind], {seed: result.result.metrics for seed, result in results.items()}
-        portable = task.head != "tag_crf" and not any(isinstance(head, ProbeHead) for head in model.heads.values())
+        heads: Any = model.heads.values()
+        portable = not any(head.reads == "layers" or hasattr(head, "crf") for head in heads)
         theirs = THEIRS.format(card.architecture) if portable else OURS_ALONE
         theirs += ADDED if getattr(task, "middle", 0.0) else ""
         base, folder = base_model(self.encoder.name), Path(self.encoder.name).name
@@ -182,7 +182,7 @@ class SupervisedExperiment(Experiment):
             "limits": _limits(task, self.summary),
             "details": {"By seed": by_seed_table, "Most confident errors": _mistakes(result.mistakes)},
             "confusion": _confusion(task.labels, result.confusion),
-            "labels": _labels(self.summary),
+            "labels": _label_table(self.summary),
             "matrix": None if result.confusion is None else (task.labels, result.confusion),
             "mistakes": result.mistakes,
         }
@@ -240,7 +240,7 @@ def _limits(task: Task, data: DataSummary) -> list[str]:
     ]
 
 
-def _labels(data: DataSummary) -> str:
+def _label_table(data: DataSummary) -> str:
     if data.numbers is not None:
         return "Numbers from {0:g} to {2:g}, median {1:g}.".format(*data.numbers)
     tables = []

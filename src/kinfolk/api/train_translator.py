@@ -14,21 +14,21 @@ from typing import Any
 
 from torch import nn
 
-from kinfolk.api.experiment import Callbacks, Sides, Trained, begin, make_config, without_dev
+from kinfolk.api.experiment import Sides, Trained, begin, make_config, without_dev
 from kinfolk.api.fitting import Fitted, fit_translator
-from kinfolk.api.translation import DecoderStart, TranslationExperiment, pair_samples
+from kinfolk.api.translation import DecoderStart, TranslationExperiment
 from kinfolk.checkpoints.folder import pick_device
 from kinfolk.data.examples import ReadResult, split_pairs
 from kinfolk.data.tables import Pair, read_pairs, read_parallel, to_pairs
 from kinfolk.errors import ConfigError, DataError, InputError, check_choice, check_number
 from kinfolk.models.config import TranslationConfig
-from kinfolk.models.family import all_families
-from kinfolk.models.family import preset as find_preset
+from kinfolk.models.family import Family, all_families, preset
 from kinfolk.models.seq2seq import require_shape
 from kinfolk.objectives.translation import SamplingSchedule
 from kinfolk.text.pairs import PairTokenizer
 from kinfolk.text.train import DEFAULT_KIND, DEFAULT_SIZE, PAIR_ROLES, train_pair_tokenizer, train_tokenizer
 from kinfolk.training.metrics import sacrebleu_metric
+from kinfolk.training.runs import Callbacks
 from kinfolk.training.settings import TrainSettings, refuse_two_lengths
 
 # Vaswani et al. 2017, section 5.3, but for the length of the run and the share of it over which the rate rises.
@@ -46,7 +46,13 @@ USUAL: dict[str, Any] = {
     "weight_averaging": 0.1,
     "evaluations": 10,
 }
-USUAL_SIZE, LABEL_SMOOTHING, FEWEST_PAIRS = "small", 0.1, 10
+USUAL_MODEL: dict[str, Any] = {  # where nothing else suits the pairs
+    "size": "small",
+    "label_smoothing": 0.1,
+    "vocabulary_kind": DEFAULT_KIND,
+    "vocabulary_size": DEFAULT_SIZE,
+}
+FEWEST_PAIRS = 10
 PairData = str | Path | tuple[str | Path, str | Path] | Sequence[Pair] | Sequence[tuple[str, str]]
 
 
@@ -105,58 +111,66 @@ def train_translator(
     if label_smoothing is not None:
         check_number("label_smoothing", label_smoothing, 0, math.nextafter(1, 0), "a share from 0 up to 1", True)
     session = begin(output, settings, used, callbacks)
-    names = [name.rsplit("-", 1) for relative in all_families() if relative.is_conditional for name in relative.presets]
-    check_choice("kind", kind, dict.fromkeys(known for known, _ in names))
-    check_choice("size", size or USUAL_SIZE, [other for known, other in names if known == kind])
-    family, published = find_preset(f"{kind}-{size or USUAL_SIZE}", conditional=True)
-    if sampling.mode == "step-wise" and not hasattr(family.body, "differentiable_steps"):
+    family = _family(kind, size or USUAL_MODEL["size"])
+    recurrent = hasattr(family.body, "differentiable_steps")
+    if sampling.mode == "step-wise" and not recurrent:
         raise InputError(f'sampling_mode="step-wise" is for recurrent models; a {family.title} takes "two-pass"')
-    start = None if init_decoder is None else DecoderStart.of(init_decoder, published.config)
+    start = None if init_decoder is None else DecoderStart.of(init_decoder, recurrent)
     _check_vocabulary(tokenizer, start, joint, (vocabulary_size, vocabulary_kind, joint, whole_numbers))
+    sides = _read_sides(pairs, source, target, dev, columns, max_bad_rows, settings.seed)
+    named: dict[str, Any] = {"vocabulary_kind": vocabulary_kind, "vocabulary_size": vocabulary_size, "size": size}
+    named |= {"label_smoothing": label_smoothing, "learning_rate": training.get("learning_rate")}
+    named["dropout"] = (changes or {}).get("dropout")
+    learned = tokenizer is None and start is None  # is the vocabulary?
+    fitted = fit_translator(sides.train, recurrent, named) if learned else Fitted(named)
+    chosen = USUAL_MODEL | {name: value for name, value in fitted.values.items() if value is not None}
+    if tokenizer is None:
+        how = chosen["vocabulary_kind"], chosen["vocabulary_size"], joint, bool(whole_numbers)
+        tokenizer = _train_tokenizer(sides.train, *how, vocabulary_size is None, start)
+    shape = ({} if start is None else start.shape) | dict(changes or {})
+    if "dropout" in chosen:
+        shape["dropout"] = chosen["dropout"]
+    if "learning_rate" in chosen:
+        settings = settings.but(learning_rate=chosen["learning_rate"])
+    config = _config(family.presets[f"{kind}-{chosen['size']}"].config, tokenizer, shape)
+    if start is not None:
+        require_shape(start.model.config, config)
+    settings, smoothing = settings if sides.dev else without_dev(settings), chosen["label_smoothing"]
+    experiment = TranslationExperiment(
+        family, config, tokenizer, sides, settings, output, smoothing, sampling, start, used, fitted
+    )
+    return experiment.run(session, [*sides.notes, *experiment.notes])
+
+
+def _family(kind: str, size: str) -> Family:
+    """The family whose presets have this kind, if one of them has the size."""
+    sizes: dict[str, list[str]] = {}
+    for name in (name for relative in all_families() if relative.is_conditional for name in relative.presets):
+        known, _, other = name.rpartition("-")
+        sizes.setdefault(known, []).append(other)
+    check_choice("size", size, sizes[check_choice("kind", kind, sizes)])
+    return preset(f"{kind}-{size}", conditional=True)[0]
+
+
+def _read_sides(
+    pairs: PairData | None,
+    source: str | Path | None,
+    target: str | Path | None,
+    dev: PairData | None,
+    columns: Sequence[str] | None,
+    max_bad_rows: int,
+    seed: int,
+) -> Sides:
     if (pairs is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give the training pairs as one file (pairs), or as two (source and target)")
     train: Any = (source, target) if pairs is None else pairs
     if columns is not None and not any(isinstance(side, str | Path) for side in (train, dev)):
         raise InputError("columns are those of a table of pairs; files of lines and lists have none")
-    split, held_out = partial(split_pairs, seed=settings.seed), "held out of the training pairs"
+    split, held_out = partial(split_pairs, seed=seed), "held out of the training pairs"
     sides = Sides.read(train, dev, lambda side: _read(side, columns, max_bad_rows), split, held_out)
     if 0 < len(sides.train) < FEWEST_PAIRS:
         raise DataError(f"{len(sides.train)} training pairs are too few to learn from: bring {FEWEST_PAIRS} or more")
-    named: dict[str, Any] = {"vocabulary_kind": vocabulary_kind, "vocabulary_size": vocabulary_size, "size": size}
-    named |= {"label_smoothing": label_smoothing, "learning_rate": training.get("learning_rate")}
-    named["dropout"] = (changes or {}).get("dropout")
-    learned = tokenizer is None and start is None  # is the vocabulary?
-    fitted = fit_translator(sides.train, kind, named) if learned else Fitted(named)
-    if tokenizer is None:
-        asked, at_most = fitted["vocabulary_kind"] or DEFAULT_KIND, vocabulary_size is None
-        pieces = DEFAULT_SIZE if fitted["vocabulary_size"] is None else fitted["vocabulary_size"]
-        tokenizer = _train_tokenizer(sides.train, asked, pieces, joint, bool(whole_numbers), at_most, start)
-    shape = ({} if start is None else start.shape) | dict(changes or {})
-    if fitted["dropout"] is not None:
-        shape["dropout"] = fitted["dropout"]
-    if fitted["learning_rate"] is not None:
-        settings = settings.but(learning_rate=fitted["learning_rate"])
-    smoothing = LABEL_SMOOTHING if fitted["label_smoothing"] is None else fitted["label_smoothing"]
-    preset: Any = find_preset(f"{kind}-{fitted['size'] or USUAL_SIZE}", conditional=True)[1].config
-    config = _config(preset, tokenizer, shape)
-    if start is not None:
-        require_shape(start.model.config, config)
-    experiment = TranslationExperiment(
-        family,
-        config,
-        tokenizer,
-        pair_samples(sides.train, tokenizer, config.context),
-        pair_samples(sides.dev, tokenizer, config.context),
-        settings if sides.dev else without_dev(settings),
-        output,
-        sides.names,
-        smoothing,
-        sampling,
-        start,
-        used,
-        fitted,
-    )
-    return experiment.run(session, [*sides.notes, *experiment.notes])
+    return sides
 
 
 def _read(source: PairData, columns: Sequence[str] | None, max_bad_rows: int) -> ReadResult[Pair]:
@@ -204,7 +218,7 @@ def _train_tokenizer(
     return train_pair_tokenizer(kind, sources, targets, size, joint is not False, False, at_most, whole_numbers)
 
 
-def _config(preset: TranslationConfig, tokenizer: PairTokenizer, changes: Mapping[str, Any]) -> Any:
+def _config(sizes: TranslationConfig, tokenizer: PairTokenizer, changes: Mapping[str, Any]) -> Any:
     """The preset with the sizes and ids of a tokenizer, and with what the user wants otherwise."""
     own: dict[str, Any] = {
         "vocabulary_size": tokenizer.source_size,
@@ -214,7 +228,7 @@ def _config(preset: TranslationConfig, tokenizer: PairTokenizer, changes: Mappin
         "end_id": tokenizer.end_id,
         **({} if tokenizer.joint else {"shared_tables": False}),
     }
-    config = make_config(preset, own, changes)
+    config = make_config(sizes, own, changes)
     if changes.get("score_width") and config.score != "additive":
         raise ConfigError(f"score_width is the inner width of the additive score; this score is {config.score}")
     return config

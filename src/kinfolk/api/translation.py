@@ -13,19 +13,19 @@ import torch
 from torch import nn
 
 from kinfolk.api.evaluate import evaluate_bleu, translation_loss
-from kinfolk.api.experiment import Experiment, SeedResult, Summary, content_hash
+from kinfolk.api.experiment import Experiment, SeedResult, Sides, content_hash
 from kinfolk.api.fitting import Fitted
 from kinfolk.api.loaded import Translator
 from kinfolk.api.report import HEADER, USE, data_rows, escaped, plain, table
 from kinfolk.api.translate import TRAINED
 from kinfolk.checkpoints.folder import open_encoder
 from kinfolk.data.examples import fingerprint
+from kinfolk.data.summary import Summary
 from kinfolk.data.tables import Pair
 from kinfolk.errors import DataError, InputError, shorten_list
 from kinfolk.models.config import TranslationConfig
 from kinfolk.models.family import Family, Model, count_parameters, init_model, weights_hash
-from kinfolk.models.recurrent_lm import RecurrentLmConfig
-from kinfolk.models.seq2seq import Seq2SeqConfig, start_decoder_from
+from kinfolk.models.seq2seq import start_decoder_from
 from kinfolk.objectives.translation import PairSample, SamplingSchedule, ScheduledTranslation, Translate, pair_sample
 from kinfolk.tasks.task import EvalResult
 from kinfolk.text.pairs import PairTokenizer
@@ -101,15 +101,15 @@ class DecoderStart:
     tokenizer: Tokenizer | None
 
     @classmethod
-    def of(cls, source: str | Path | nn.Module, preset: TranslationConfig) -> DecoderStart:
+    def of(cls, source: str | Path | nn.Module, recurrent: bool) -> DecoderStart:
+        """`recurrent`: is the translator?"""
         if isinstance(source, str | Path):
             opened = open_encoder(source, "cpu")
             start = cls(opened.model, Path(source).resolve().name, opened.tokenizer)
             guesses = "next_token" in opened.model.heads
         else:
             start, guesses = cls(source, "a language model", None), isinstance(source, Model)  # type: ignore[arg-type]
-        recurrent = guesses and isinstance(start.model.config, RecurrentLmConfig)
-        if not recurrent or not isinstance(preset, Seq2SeqConfig):
+        if not (recurrent and guesses and start.model.config.carries_state):
             raise InputError("init_decoder: only a recurrent language model starts a decoder, and only a recurrent one")
         return start
 
@@ -141,11 +141,9 @@ class TranslationExperiment(Experiment):
     family: Family
     config: TranslationConfig
     tokenizer: PairTokenizer
-    train_pairs: PairSamples
-    dev: PairSamples
+    sides: Sides
     settings: TrainSettings
     folder: Path
-    names: tuple[str, str]
     smoothing: float
     sampling: SamplingSchedule
     start: DecoderStart | None
@@ -153,7 +151,11 @@ class TranslationExperiment(Experiment):
     fitted: Fitted
 
     def __post_init__(self) -> None:
-        self.samples, tokenizer = self.train_pairs.items, self.tokenizer
+        tokenizer, limit = self.tokenizer, self.config.context
+        self.train_pairs, self.dev = (
+            pair_samples(side, tokenizer, limit) for side in (self.sides.train, self.sides.dev)
+        )
+        self.samples = self.train_pairs.items
         self.parameters = count_parameters(self.family, self.config)
         if not self.samples:
             raise DataError("no pair is left to train on: " + "; ".join(_left_out(self.train_pairs)))
@@ -169,7 +171,7 @@ class TranslationExperiment(Experiment):
         self.summary = Summary(self._survey())
         self.location = lambda example: self.train_pairs.pairs[example].location
         model = f"{self.family.title}, {self.parameters:,} parameters"
-        data = data_rows("pairs", len(self.samples), len(self.dev.items), self.names)
+        data = data_rows("pairs", len(self.samples), len(self.dev.items), self.sides.names)
         self.rows = [*data, ("vocabulary", self.vocabulary), ("model", model)]
         tokenizers = [side.to_json() for side in (tokenizer.source, tokenizer.target)]
         sides = [[(pair.source, pair.target) for pair in side.pairs] for side in (self.train_pairs, self.dev)]
@@ -277,7 +279,7 @@ class TranslationExperiment(Experiment):
         return {
             "header": HEADER.format("translation"),
             "description": f"This {self.family.title} of {self.parameters:,} parameters turns a text into a text, as "
-            f"the pairs of {escaped(plain(self.names[0]))} taught it. It was trained with kinfolk.",
+            f"the pairs of {escaped(plain(self.sides.names[0]))} taught it. It was trained with kinfolk.",
             "use": USE.format('print(model.translate("a text of yours"))', TRANSLATE),
             "metrics": metrics,
             "limits": [

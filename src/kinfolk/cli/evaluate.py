@@ -32,7 +32,7 @@ def predict(
     """
     from kinfolk.api.predict_file import predict_file
     from kinfolk.checkpoints.folder import open_encoder
-    from kinfolk.tasks.reading import Columns
+    from kinfolk.tasks.task import Columns
 
     encoder = open_encoder(model, device, allow_pickle)
     with working(None) as work:
@@ -63,44 +63,58 @@ def evaluate(
       kinfolk evaluate --model stars --input test.csv
     """
     from kinfolk.api.evaluate import evaluate as evaluate_file
-    from kinfolk.api.evaluate import evaluate_bleu
     from kinfolk.api.loaded import LanguageModel, Translator, load
     from kinfolk.data.formats import read_texts
-    from kinfolk.data.tables import read_pairs, read_parallel
-    from kinfolk.data.tagging import has_spans
-
-    def refuse(*names: str, reason: str) -> None:
-        options.refuse(*((f"--{name}", columns.get(name)) for name in names), reason=reason)
 
     loaded = load(model, device, allow_pickle)
     if isinstance(loaded, Translator):
-        refuse("pair", "header", reason="beside a translator")
-        if target is not None:
-            refuse("text", "label", reason="beside --target")
-        if ("text" in columns) != ("label" in columns):
-            raise BadParameter("name both columns of a table of pairs, or none", param_hint="--text, --label")
-        named = (columns["text"], columns["label"]) if columns else None
-        pairs = (
-            read_pairs(source, named, max_bad_rows) if target is None else read_parallel(source, target, max_bad_rows)
-        )
-        bleu = evaluate_bleu(loaded, pairs.examples, loaded.translate_settings(beam=beam))
-        bleu.stats.report()
-        content = {"pairs": len(pairs.examples), "bad": pairs.bad, "metrics": dict(bleu.metrics)}
-        show_metrics(content | {"signature": bleu.signature}, f"on {len(pairs.examples):,} pairs", json)
-        if not json:
-            print(f"sacreBLEU {bleu.signature}")
+        refuse(columns, "pair", "header", reason="beside a translator")
+        evaluate_translator(loaded, read_translations(source, target, columns, max_bad_rows), beam, json)
         return
     options.refuse(("--target", target), ("--beam", beam), reason="without a translator")
     if isinstance(loaded, LanguageModel):
-        refuse("pair", "label", "header", reason="beside a language model")
+        refuse(columns, "pair", "label", "header", reason="beside a language model")
         options.refuse(("--max-bad-rows", max_bad_rows), reason="beside a language model")
         perplexity = loaded.perplexity(read_texts(str(source), columns.get("text")))
         show_metrics({"metrics": {"perplexity": perplexity}}, "on the text", json)
         return
     result = evaluate_file(loaded, source, **columns, max_bad_rows=max_bad_rows)
     show_metrics(asdict(result), f"on {result.examples:,} examples", json)
-    if json:
-        return
+    if not json:
+        show_evaluation(result)
+
+
+def refuse(columns: dict[str, Any], *names: str, reason: str) -> None:
+    options.refuse(*((f"--{name}", columns.get(name)) for name in names), reason=reason)
+
+
+def read_translations(source: Path, target: Path | None, columns: dict[str, Any], max_bad_rows: int) -> Any:
+    """The pairs of one table, or of two files of lines."""
+    from kinfolk.data.tables import read_pairs, read_parallel
+
+    if target is not None:
+        refuse(columns, "text", "label", reason="beside --target")
+        return read_parallel(source, target, max_bad_rows)
+    if ("text" in columns) != ("label" in columns):
+        raise BadParameter("name both columns of a table of pairs, or none", param_hint="--text, --label")
+    return read_pairs(source, (columns["text"], columns["label"]) if columns else None, max_bad_rows)
+
+
+def evaluate_translator(translator: Any, pairs: Any, beam: int | None, json: bool) -> None:
+    from kinfolk.api.evaluate import evaluate_bleu
+
+    bleu = evaluate_bleu(translator, pairs.examples, translator.translate_settings(beam=beam))
+    bleu.stats.report()
+    content = {"pairs": len(pairs.examples), "bad": pairs.bad, "metrics": dict(bleu.metrics)}
+    show_metrics(content | {"signature": bleu.signature}, f"on {len(pairs.examples):,} pairs", json)
+    if not json:
+        print(f"sacreBLEU {bleu.signature}")
+
+
+def show_evaluation(result: Any) -> None:
+    """What a table of metrics does not say: how they count, the confusion matrix, the most confident errors."""
+    from kinfolk.data.tagging import has_spans
+
     if "recall" in result.metrics and has_spans(result.labels):
         print("f1, precision and recall are those of whole entities")
     if result.confusion is not None and len(result.labels) <= 20:

@@ -99,17 +99,15 @@ def training_progress() -> Iterator[Callable[[int, Any], None]]:
                     tasks[seed] = bar.add_task("", total=progress.total, completed=progress.step - 1, message="")
                 bar.update(tasks[seed], advance=1, total=progress.total, message=f"loss {progress.loss:.3f}")
             if progress.metrics is not None:
-                metrics = "".join(f", dev {name} {value:.4f}" for name, value in progress.metrics.items())
-                done = f"step {progress.step:,} of {progress.total:,}"
-                log_line(f"seed {seed}, {done}, loss {progress.loss:.3f}{metrics}")
+                log_line(f"seed {seed}, {progress}")
 
         yield step
 
 
 def run_training(train: Callable[..., Any], /, **arguments: Any) -> Any:
     """The result of a training with progress on stderr; None in all but one of several processes under torchrun."""
-    from kinfolk.api.experiment import Callbacks
     from kinfolk.training.distributed import world
+    from kinfolk.training.runs import Callbacks
 
     is_main = world().is_main
     with training_progress() if is_main else contextlib.nullcontext(lambda seed, progress: None) as step:

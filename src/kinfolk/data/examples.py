@@ -90,6 +90,7 @@ class Question:
 
 
 AnyExample = Example | Choice | Sentence | Question
+FORMS: dict[str, type] = {"tag": Sentence, "answer": Question, "choose": Choice}  # by task; all others have Example
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def to_example(value: Any, index: int) -> Any:
 def check_examples(examples: Iterable[object], task: str) -> list[AnyExample]:
     """Examples that were made in a program, not read from a file: of the task's type, with labels that fit it. Labels
     become what a file would give: the class 1 is "1", True is "true", and all numbers are floats."""
-    expected: type = {"tag": Sentence, "answer": Question, "choose": Choice}.get(task, Example)
+    expected: type = FORMS.get(task, Example)
     checked: list[Any] = []
     for index, example in enumerate(examples):
         if not isinstance(example, expected):
@@ -140,8 +141,8 @@ def _with_label(example: Example, task: str) -> Example:
     match task, given:
         case "multilabel", tuple(names) if all(isinstance(name, str) for name in names):
             return example
-        case "regress", (float() | int()) as number if math.isfinite(number) and not isinstance(number, bool):
-            return replace(example, label=float(number))
+        case "regress", number if to_number(number) is not None:
+            return replace(example, label=to_number(number))
         case "classify", (bool() | int()) as name:
             return replace(example, label=str(name).lower())
         case "classify", str(name) if name:
@@ -161,6 +162,29 @@ def read_result(examples: list[ExampleType], errors: RowErrors, description: str
 
 def numeric_labels(examples: Iterable[AnyExample]) -> list[float]:
     return [label for example in examples if isinstance(label := getattr(example, "label", None), float)]
+
+
+def label_names(example: AnyExample) -> tuple[str, ...]:
+    """What is counted of an example: its class, labels or tags, the index of its answer, or whether it has one."""
+    match example:
+        case Example(label=str(label)):
+            return (label,)
+        case Example(label=tuple(names)) | Sentence(tags=tuple(names)):
+            return names
+        case Choice(answer=int(answer)):
+            return (f"option {answer}",)
+        case Question():
+            return ("with answer",) if example.answers else ("without answer",)
+    return ()
+
+
+def to_number(value: Any) -> float | None:
+    """A finite number as a float; None for anything else, also for texts and truth values."""
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
 
 
 def fingerprint(texts: tuple[str, ...]) -> bytes:
@@ -249,11 +273,5 @@ def _strata(examples: Sequence[Any]) -> list[list[list[int]]]:
 
 
 def _names(examples: Sequence[Any], group: list[int]) -> set[str]:
-    names: set[str] = set()
-    for index in group:
-        match examples[index]:
-            case Example(label=str(label)):
-                names.add(label)
-            case Example(label=tuple(several)) | Sentence(tags=tuple(several)):
-                names.update(several)
-    return names
+    labelled = (examples[index] for index in group if isinstance(examples[index], Example | Sentence))
+    return {name for example in labelled for name in label_names(example)}

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from kinfolk.data.examples import AnyExample, Choice, Example, Question, Sentence, fingerprint, numeric_labels
+from kinfolk.data.examples import AnyExample, Sentence, fingerprint, label_names, numeric_labels
 from kinfolk.errors import shorten_list
 from kinfolk.text.encoding import UNSPACED
 from kinfolk.text.windows import TokenCounts
@@ -66,9 +66,19 @@ class Duplicates:
         return f"{self.count:,} ({shown}{more})" if self.count else "0"
 
 
-@dataclass(frozen=True, slots=True)
-class DataSummary:
-    """Statistics of labelled data; `str` is what is printed before training."""
+@dataclass(frozen=True)
+class Summary:
+    """What there is to know before training; `str` is what is printed."""
+
+    rows: Sequence[tuple[str, str]]
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:<11} {text}" for name, text in self.rows if text)
+
+
+@dataclass(frozen=True)
+class DataSummary(Summary):
+    """Statistics of labelled data."""
 
     examples: int
     dev_examples: int
@@ -80,59 +90,40 @@ class DataSummary:
     duplicates: Duplicates  # within train
     overlap: Duplicates  # dev examples that train has too
     warnings: tuple[str, ...]
-    description: str = ""  # the task, and what was read of the file
-
-    def __str__(self) -> str:
-        tokens, labelled = self.tokens, self.labels or not self.tags
-        lengths = f"median {tokens.median}, 95% up to {tokens.p95}, longest {tokens.longest}"
-        lines = [
-            ("read", self.description),
-            ("examples", f"{self.examples:,} train, {self.dev_examples:,} dev"),
-            ("labels", self._balance(self.labels) if labelled else ""),
-            ("tags", self._balance(self.tags) if self.tags else ""),
-            ("tokens", f"{lengths}; {tokens.over_limit:.1%} above the limit of {self.limit}"),
-            ("subwords", f"{tokens.subwords_per_word:.2f} per word, {tokens.unknown_rate:.1%} unknown"),
-            ("duplicates", f"{self.duplicates} in train; train/dev overlap {self.overlap}"),
-            *(("warning", warning) for warning in self.warnings),
-        ]
-        return "\n".join(f"{name:10} {text}" for name, text in lines if text)
-
-    def _balance(self, counts: Counts) -> str:
-        if self.numbers is not None:
-            return "numbers from {0:g} to {2:g}, median {1:g}".format(*self.numbers)
-        total = sum(count for _, count in counts)
-        return shorten_list((f"{name} {count / total:.1%} ({count:,})" for name, count in counts), 12) or "none"
 
 
 def summarize(
     train: Sequence[AnyExample], dev: Sequence[AnyExample], counts: TokenCounts, limit: int, description: str = ""
 ) -> DataSummary:
     """Statistics of the examples, at least one of them to train on; `dev` may be empty. `counts` are those of the
-    training texts, `limit` is the longest sequence of the model."""
-    labels = Counter(name for example in train for name in _labels(example))
-    tags = Counter(name for example in train if isinstance(example, Sentence) for name in example.tags or ())
-    numbers = sorted(numeric_labels(train))
-    tokens = _token_stats(train, counts, limit)
-    seen: dict[bytes, str] = {}
+    training texts, `limit` is the longest sequence of the model, `description` says the task and what was read."""
+    tags = Counter(name for example in train if isinstance(example, Sentence) for name in label_names(example))
+    labels = Counter(name for example in train for name in label_names(example)) - tags
+    values = sorted(numeric_labels(train))
+    numbers = (values[0], values[len(values) // 2], values[-1]) if values else None
+    tokens, seen = _token_stats(train, counts, limit), dict[bytes, str]()
     duplicates, overlap = _duplicates(train, seen, adding=True), _duplicates(dev, seen, adding=False)
-    spread = (numbers[0], numbers[len(numbers) // 2], numbers[-1]) if numbers else None
-    sizes, balance = (len(train), len(dev)), (tuple(labels.most_common()), tuple(tags.most_common()))
     warnings = *_label_warnings(labels + tags, dev), *_text_warnings(train, tokens)
-    return DataSummary(*sizes, *balance, spread, tokens, limit, duplicates, overlap, warnings, description)
+    lengths = f"median {tokens.median}, 95% up to {tokens.p95}, longest {tokens.longest}"
+    rows = [
+        ("read", description),
+        ("examples", f"{len(train):,} train, {len(dev):,} dev"),
+        ("labels", _balance(labels, numbers) if labels or not tags else ""),
+        ("tags", _balance(tags) if tags else ""),
+        ("tokens", f"{lengths}; {tokens.over_limit:.1%} above the limit of {limit}"),
+        ("subwords", f"{tokens.subwords_per_word:.2f} per word, {tokens.unknown_rate:.1%} unknown"),
+        ("duplicates", f"{duplicates} in train; train/dev overlap {overlap}"),
+        *(("warning", warning) for warning in warnings),
+    ]
+    sizes, balance = (len(train), len(dev)), (tuple(labels.most_common()), tuple(tags.most_common()))
+    return DataSummary(rows, *sizes, *balance, numbers, tokens, limit, duplicates, overlap, warnings)
 
 
-def _labels(example: AnyExample) -> tuple[str, ...]:
-    """What is counted of a whole example: its class or labels, the index of its answer, or whether it has one."""
-    match example:
-        case Choice():
-            return () if example.answer is None else (f"option {example.answer}",)
-        case Question():
-            return ("with answer",) if example.answers else ("without answer",)
-        case Example(label=str(label)):
-            return (label,)
-        case Example(label=tuple(labels)):
-            return labels
-    return ()  # a sentence is trained on its tags, not on its label
+def _balance(counts: Counter[str], numbers: tuple[float, float, float] | None = None) -> str:
+    if numbers is not None:
+        return "numbers from {0:g} to {2:g}, median {1:g}".format(*numbers)
+    shares = (f"{name} {count / counts.total():.1%} ({count:,})" for name, count in counts.most_common())
+    return shorten_list(shares, 12) or "none"
 
 
 def _token_stats(train: Iterable[AnyExample], counts: TokenCounts, limit: int) -> TokenStats:
@@ -160,8 +151,7 @@ def _duplicates(examples: Iterable[AnyExample], seen: dict[bytes, str], adding: 
 
 
 def _label_warnings(counts: Counter[str], dev: Iterable[AnyExample]) -> Iterator[str]:
-    tags = {tag for example in dev if isinstance(example, Sentence) for tag in example.tags or ()}
-    absent = sorted(tags.union(*map(_labels, dev)) - counts.keys())
+    absent = sorted(set[str]().union(*map(label_names, dev)) - counts.keys())
     if absent:
         yield f"in dev but not in train, so they can never be predicted: {shorten_list(absent, 12)}"
     if len(counts) > MANY_CLASSES and 2 * len(counts) > counts.total() and all(map(is_finite, counts)):

@@ -21,6 +21,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby, islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from kinfolk.data.examples import ReadResult, Sentence, read_result
 from kinfolk.data.formats import is_utf8, raw_lines
@@ -129,13 +130,25 @@ def _is_valid(before: str, tag: str, scheme: str) -> bool:
     return prefix in (OUTSIDE, "B", single)
 
 
+class ConllRow(NamedTuple):
+    line: int
+    text: str
+    fields: list[str]  # none where a sentence or document ends
+
+
+def conll_blocks(path: str | Path) -> Iterator[list[ConllRow]]:
+    """The lines of each sentence of a file, and in order the lines between them."""
+    rows = (ConllRow(line, text, split_columns(text)) for line, text in raw_lines(path))
+    for _, block in groupby(rows, lambda row: bool(row.fields)):
+        yield list(block)
+
+
 def read_conll(path: str | Path, words: int = 0, tags: int = -1, max_bad_rows: int | None = 0) -> ReadResult[Sentence]:
     """The sentences of a file; `words` and `tags` are column indices (-1 is the last)."""
     path = Path(path)
     errors = RowErrors(str(path), max_bad_rows)
-    rows = ((number, split_columns(line)) for number, line in raw_lines(path))
-    blocks = [list(block) for filled, block in groupby(rows, lambda row: bool(row[1])) if filled]
-    sizes = Counter(len(fields) for block in blocks for _, fields in block)
+    blocks = [block for block in conll_blocks(path) if block[0].fields]
+    sizes = Counter(len(row.fields) for block in blocks for row in block)
     columns = max(sizes, key=sizes.__getitem__, default=1)
     for name, column in (("words", words), ("tags", tags)):
         if blocks and not -columns <= column < columns:
@@ -144,13 +157,14 @@ def read_conll(path: str | Path, words: int = 0, tags: int = -1, max_bad_rows: i
         raise DataError(f"{path}: words={words} and tags={tags} are the same of {columns} columns")
     sentences: list[RawSentence] = []
     for block in blocks:
-        error = next(((line, why) for line, fields in block if (why := _row_error(fields, columns, words, tags))), None)
+        checked = ((row.line, _row_error(row.fields, columns, words, tags)) for row in block)
+        error = next(((line, reason) for line, reason in checked if reason), None)
         if error:
             errors.add(*error)
         else:
-            lines, fields = zip(*block, strict=True)
-            texts = [tuple(row[column] for row in fields) for column in (words, tags)]
-            sentences.append((Sentence(texts[0], texts[1], None, f"{path}:{lines[0]}"), lines))
+            texts = [tuple(row.fields[column] for row in block) for column in (words, tags)]
+            sentence = Sentence(texts[0], texts[1], None, f"{path}:{block[0].line}")
+            sentences.append((sentence, [row.line for row in block]))
     return _in_iob2(sentences, errors, f"words in column {words % columns}, tags in column {tags % columns}")
 
 

@@ -16,7 +16,6 @@ import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
-from kinfolk.api.experiment import Callbacks
 from kinfolk.api.finetune import finetune
 from kinfolk.api.loaded import Encoder, load_encoder
 from kinfolk.checkpoints.folder import SentenceRecipe, pick_device
@@ -27,7 +26,7 @@ from kinfolk.files import reading
 from kinfolk.models.family import Family, Model, Source
 from kinfolk.models.family import family as family_of
 from kinfolk.text.tokenizer import Tokenizer
-from kinfolk.training.runs import Progress
+from kinfolk.training.runs import Callbacks, Progress
 from kinfolk.training.settings import TrainSettings, settings_fields
 
 CACHED_MODELS = 2
@@ -215,5 +214,4 @@ class TextLearner(TextEstimator):
 
 def _print_evaluation(seed: int, progress: Progress) -> None:
     if progress.metrics is not None:
-        metrics = "".join(f", {name} {value:.4f}" for name, value in progress.metrics.items())
-        print(f"step {progress.step:,} of {progress.total:,}, loss {progress.loss:.3f}{metrics}")
+        print(progress)

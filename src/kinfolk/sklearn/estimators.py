@@ -10,7 +10,6 @@ TABLE   the same as a table of zeros and ones, a column for each label; a frame'
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
@@ -21,12 +20,12 @@ import numpy as np
 from sklearn.base import ClassifierMixin, ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kinfolk.data.examples import Example, Sentence
+from kinfolk.data.examples import Example, Sentence, to_number
 from kinfolk.data.tagging import detect_scheme, to_iob2
 from kinfolk.errors import InputError, shorten_list, type_name
 from kinfolk.sklearn.base import TextEstimator, TextLearner, loaded
-from kinfolk.tasks.tag import split_text_words, tag, tag_probabilities, tag_task
-from kinfolk.tasks.text import classify, score_texts, text_task
+from kinfolk.tasks.tag import TagTask, split_text_words, tag, tag_probabilities
+from kinfolk.tasks.text import TextTask, classify, score_texts
 from kinfolk.text.tokenizer import Text
 from kinfolk.text.windows import check_text
 from kinfolk.training.metrics import probabilities, softmax, tagging
@@ -86,15 +85,12 @@ def check_lengths(texts: Sequence[object], labels: Sequence[object]) -> None:
 
 def numbers_of(y: Any) -> list[float]:
     """The numbers of a list, array, Series or one-column frame."""
-    numbers = items_of(y, "y", columns=(1,))
-    for index, number in enumerate(numbers):
-        try:
-            finite = not isinstance(number, bool | str) and math.isfinite(number)
-        except (TypeError, OverflowError):
-            finite = False
-        if not finite:
-            raise InputError(f"label {index} is {str(number)[:40]!r}, expected a finite number")
-    return [float(number) for number in numbers]
+    items, numbers = items_of(y, "y", columns=(1,)), []
+    for index, item in enumerate(items):
+        if (number := to_number(item)) is None:
+            raise InputError(f"label {index} is {str(item)[:40]!r}, expected a finite number")
+        numbers.append(number)
+    return numbers
 
 
 def tags_of(y: Any) -> list[tuple[str, ...]]:
@@ -262,7 +258,7 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
         rows = self.predict_proba(X)
         if self.label_form_ == ONE:
             return self.classes_[rows.argmax(1)]
-        thresholds, tuned = np.full(len(self.classes_), 0.5), text_task(self.encoder_).thresholds
+        thresholds, tuned = np.full(len(self.classes_), 0.5), TextTask.saved(self.encoder_).thresholds
         if tuned is not None:
             ours, theirs = self._columns()
             thresholds[ours] = np.array(tuned)[theirs]
@@ -286,7 +282,7 @@ class TextClassifier(ClassifierMixin, TextLearner):  # type: ignore[misc]
 
     def _columns(self) -> tuple[list[int], list[int]]:
         """Of the labels that training saw, the indices in `classes_` and those in the model."""
-        names, known = [str(label) for label in self.classes_.tolist()], text_task(self.encoder_).labels
+        names, known = [str(label) for label in self.classes_.tolist()], TextTask.saved(self.encoder_).labels
         ours = [index for index, name in enumerate(names) if name in known]
         return ours, [known.index(names[index]) for index in ours]
 
@@ -350,7 +346,7 @@ class TextTagger(TextLearner):
         not be its most probable one.
         """
         check_is_fitted(self)
-        labels = tag_task(self.encoder_).labels
+        labels = TagTask.saved(self.encoder_).labels
         order = [labels.index(name) for name in self.classes_]  # no tag is held out altogether, so training saw all
         return [rows[:, order] for rows in tag_probabilities(self.encoder_, words_of(X))]
 

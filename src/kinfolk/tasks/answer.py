@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -29,7 +29,6 @@ USUAL_WINDOW = 384
 USUAL_STRIDE = 128
 LONGEST_ANSWER = 30  # tokens
 COMPETITORS = 20  # spans of a question that share the probability with "no answer"
-CHUNK_QUESTIONS = 512
 NOWHERE = (0, 0)  # the target of a window without the answer: the first token
 Spans = list[tuple[float, int, int]]  # score, first character, end
 
@@ -113,11 +112,20 @@ class AnswerTask(Task):
     kind = "answer"
     head = "span"
     labels = ("start", "end")
+    chunk = 512
 
     @classmethod
-    def of(cls, examples: Sequence[Question], options: TaskOptions) -> AnswerTask:
-        """The task that questions pose."""
-        refuse(options, "answer", "class_weights", "crf")
+    def saved(cls, text_model: TextModel) -> Self:
+        require_head(text_model, "span", "question-answering head", "kinfolk finetune --task answer")
+        limit = text_model.hf_config.get("null_threshold")
+        if type(limit) not in (int, float, type(None)):
+            raise ConfigError("config.json: null_threshold is not a number")
+        windows = Windows.from_hf(text_model.hf_config)
+        return cls(windows, limit is not None, None if limit is None else float(limit))
+
+    @classmethod
+    def of(cls, kind: str, examples: Sequence[Question], options: TaskOptions) -> Self:
+        refuse(options, kind, "class_weights", "crf")
         return cls(options.windows, any(not question.answers for question in examples))
 
     def objective(self, model: Model) -> Objective:
@@ -134,7 +142,7 @@ class AnswerTask(Task):
         size = min(USUAL_WINDOW, context) if self.windows.window is None else fitting
         dataset = AnswerDataset([], examples, [])
         text, offsets = None, np.zeros((0, 2), dtype=np.int32)
-        for batch in chunks(enumerate(examples), CHUNK_QUESTIONS):
+        for batch in chunks(enumerate(examples), self.chunk):
             encodings = tokenizer.encode_many([(question.question, question.context) for _, question in batch])
             for (index, question), encoding in zip(batch, encodings, strict=True):
                 if counts is not None:
@@ -277,25 +285,15 @@ def _shown(answers: Sequence[str]) -> str:
     return next(iter(answers), "") or "(no answer)"
 
 
-def answer_task(text_model: TextModel) -> AnswerTask:
-    """The task that a loaded model was trained for."""
-    require_head(text_model, "span", "question-answering head", "kinfolk finetune --task answer")
-    limit = text_model.hf_config.get("null_threshold")
-    if type(limit) not in (int, float, type(None)):
-        raise ConfigError("config.json: null_threshold is not a number")
-    windows = Windows.from_hf(text_model.hf_config)
-    return AnswerTask(windows, limit is not None, None if limit is None else float(limit))
-
-
 def answer(text_model: TextModel, questions: Iterable[Question], top: int = 1) -> Iterator[list[Answer]]:
     """At most `top` answers that differ in text for each question, most probable first; streamed.
 
     "No answer" is among them if the model was trained on questions without one, or if the context has no words.
     """
     top = check_int("top", top)
-    task = answer_task(text_model)
-    for chunk in chunks(questions, CHUNK_QUESTIONS):
-        yield from task.answers(text_model.model, task.dataset(text_model.tokenizer, chunk, text_model.context), top)
+    task = AnswerTask.saved(text_model)
+    for dataset in task.datasets(text_model, questions):
+        yield from task.answers(text_model.model, dataset, top)
 
 
 def make_question(pair: Any, location: str) -> Question:
@@ -303,3 +301,6 @@ def make_question(pair: Any, location: str) -> Question:
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
         raise InputError(f"{location}: expected a question and its context, found {str(pair)[:60]!r}")
     return Question("", pair[0], pair[1], (), location)
+
+
+TASK = AnswerTask

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch import Tensor
 
 from kinfolk.checkpoints.folder import TextModel
-from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Choice
 from kinfolk.errors import InputError
 from kinfolk.models.family import Model
@@ -25,8 +24,6 @@ from kinfolk.tasks.task import Dataset, EvalResult, Mistake, Task, TaskOptions, 
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.windows import DEFAULT_WINDOWS, CutCount, TokenCounts, Windows
 from kinfolk.training.metrics import softmax
-
-CHUNK_CHOICES = 512
 
 
 @dataclass(frozen=True)
@@ -48,11 +45,16 @@ class ChoiceTask(Task):
     kind = "choose"
     head = "choose"
     labels = ("score",)
+    chunk = 512
 
     @classmethod
-    def of(cls, examples: Sequence[Choice], options: TaskOptions) -> ChoiceTask:
-        """The task that choices pose."""
-        refuse(options, "choose", "class_weights", "crf")
+    def saved(cls, text_model: TextModel) -> Self:
+        require_head(text_model, "choose", "multiple-choice head", "kinfolk finetune --task choose")
+        return cls(Windows.from_hf(text_model.hf_config))
+
+    @classmethod
+    def of(cls, kind: str, examples: Sequence[Choice], options: TaskOptions) -> Self:
+        refuse(options, kind, "class_weights", "crf")
         return cls(options.windows)
 
     def objective(self, model: Model) -> Objective:
@@ -103,17 +105,11 @@ class ChoiceTask(Task):
         return {"choice": prediction.index, "option": prediction.option, "probability": probability}
 
 
-def choice_task(text_model: TextModel) -> ChoiceTask:
-    """The task that a loaded model was trained for."""
-    require_head(text_model, "choose", "multiple-choice head", "kinfolk finetune --task choose")
-    return ChoiceTask(Windows.from_hf(text_model.hf_config))
-
-
 def choose(text_model: TextModel, choices: Iterable[Choice]) -> Iterator[Chosen]:
     """The most probable option of each choice; their answers are not looked at. Streamed: memory stays flat."""
-    task = choice_task(text_model)
-    for chunk in chunks(choices, CHUNK_CHOICES):
-        yield from task.chosen(text_model.model, task.dataset(text_model.tokenizer, chunk, text_model.context))
+    task = ChoiceTask.saved(text_model)
+    for dataset in task.datasets(text_model, choices):
+        yield from task.chosen(text_model.model, dataset)
 
 
 def make_choice(pair: Any, index: int) -> Choice:
@@ -123,3 +119,6 @@ def make_choice(pair: Any, index: int) -> Choice:
         if len(options) > 1 and all(isinstance(text, str) for text in (context, *options)):
             return Choice(context, options, None, f"choice {index}")
     raise InputError(f"choice {index}: expected a context and two or more options, found {str(pair)[:60]!r}")
+
+
+TASK = ChoiceTask

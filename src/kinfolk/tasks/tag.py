@@ -9,19 +9,19 @@ words.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kinfolk.checkpoints.folder import TextModel
-from kinfolk.data.batching import BATCH_TOKENS, chunks, token_batches
+from kinfolk.data.batching import BATCH_TOKENS, token_batches
 from kinfolk.data.examples import Sentence
 from kinfolk.data.tagging import OUTSIDE, entities, has_spans, repair_iob2
 from kinfolk.errors import InputError, shorten_list, type_name
@@ -29,7 +29,7 @@ from kinfolk.models.family import Model
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.objectives.supervised import IGNORED, CrfTag, Tag
-from kinfolk.tasks.task import CHUNK_TEXTS, MAX_MISTAKES, Dataset, EvalResult, Mistake, Task, TaskOptions, saved_labels
+from kinfolk.tasks.task import MAX_MISTAKES, Dataset, EvalResult, Mistake, Task, TaskOptions, saved_labels
 from kinfolk.text.encoding import Offset, word_offsets, word_starts
 from kinfolk.text.tokenizer import Tokenizer
 from kinfolk.text.windows import DEFAULT_WINDOWS, CutCount, TextWindow, TokenCounts, Windows
@@ -133,8 +133,8 @@ class TagTask(Task):
         return "tag_crf" if self.crf else "tag"
 
     @classmethod
-    def of(cls, examples: Sequence[Sentence], options: TaskOptions) -> TagTask:
-        """The task that sentences pose: all tags that occur, O first, the others in alphabetical order."""
+    def of(cls, kind: str, examples: Sequence[Sentence], options: TaskOptions) -> Self:
+        """All tags that occur, O first, the others in alphabetical order."""
         for example in examples:
             if len(example.tags or ()) != len(example.words):
                 raise InputError(f"{example.location}: {len(example.words)} words, {len(example.tags or ())} tags")
@@ -146,6 +146,12 @@ class TagTask(Task):
             raise InputError("class_weights has no meaning with crf: paths are scored, not single tags")
         balanced = {name: counts.total() / (len(counts) * counts[name]) for name in names}
         return cls(names, options.windows, options.weights(balanced), options.crf)
+
+    @classmethod
+    def saved(cls, text_model: TextModel) -> Self:
+        crf = "tag_crf" in text_model.model.heads
+        labels = saved_labels(text_model, "tag_crf" if crf else "tag", "tagger", "kinfolk finetune --task tag")
+        return cls(labels, Windows.from_hf(text_model.hf_config), crf=crf)
 
     def objective(self, model: Model) -> Objective:
         segments = model.config.segments
@@ -287,33 +293,27 @@ def _mistake(probability: float, example: Sentence, word: int, guess: str) -> Mi
     return Mistake(f"{example.location}, word {word + 1}", text, (example.tags or ())[word], guess, probability)
 
 
-def tag_task(text_model: TextModel) -> TagTask:
-    """The task that a loaded model was trained for."""
-    crf = "tag_crf" in text_model.model.heads
-    labels = saved_labels(text_model, "tag_crf" if crf else "tag", "tagger", "kinfolk finetune --task tag")
-    return TagTask(labels, Windows.from_hf(text_model.hf_config), crf=crf)
-
-
-def _read(text_model: TextModel, texts: Iterable[Words]) -> Iterator[tuple[list[tuple[str, list[Offset]]], TagDataset]]:
-    """A chunk of texts at a time: each with the offsets of its words, and all as the model reads them."""
-    task = tag_task(text_model)
-    for chunk in chunks(enumerate(texts), CHUNK_TEXTS):
-        split = [split_text_words(text, f"text {index}") for index, text in chunk]
-        words = [tuple(text[start:end] for start, end in offsets) for text, offsets in split]
-        sentences = [Sentence(own, None, None, f"text {index}") for (index, _), own in zip(chunk, words, strict=True)]
-        yield split, task.dataset(text_model.tokenizer, sentences, text_model.context)
+def _sentences(texts: Iterable[Words], split: deque[tuple[str, list[Offset]]]) -> Iterator[Sentence]:
+    """Texts as sentences without tags; `split` receives each text with the offsets of its words."""
+    for index, words in enumerate(texts):
+        text, offsets = split_text_words(words, f"text {index}")
+        split.append((text, offsets))
+        yield Sentence(tuple(text[start:end] for start, end in offsets), None, None, f"text {index}")
 
 
 def tag(text_model: TextModel, texts: Iterable[Words]) -> Iterator[Tagged]:
     """The tags of each text (a string, or a list or tuple of its words); streamed, so that memory stays flat."""
-    task = tag_task(text_model)
-    for split, dataset in _read(text_model, texts):
-        for (text, offsets), own in zip(split, task.tags(text_model.model, dataset), strict=True):
-            yield Tagged.of(text, offsets, own.tags, own.probabilities)
+    task, split = TagTask.saved(text_model), deque[tuple[str, list[Offset]]]()
+    for dataset in task.datasets(text_model, _sentences(texts, split)):
+        for own in task.tags(text_model.model, dataset):
+            yield Tagged.of(*split.popleft(), own.tags, own.probabilities)
 
 
 def tag_probabilities(text_model: TextModel, texts: Iterable[Words]) -> Iterator[np.ndarray]:
     """The probabilities of all tags at each word of a text, (words, labels), as `TagTask.probabilities` says."""
-    task = tag_task(text_model)
-    for _, dataset in _read(text_model, texts):
+    task = TagTask.saved(text_model)
+    for dataset in task.datasets(text_model, _sentences(texts, deque(maxlen=0))):
         yield from task.probabilities(text_model.model, dataset)
+
+
+TASK = TagTask

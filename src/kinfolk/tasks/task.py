@@ -1,15 +1,21 @@
-"""What training, saving and evaluation want to know of a task: one base class, a file for each kind.
+"""What reading, training, saving and evaluation want to know of a task: one base class, a file for each kind.
 
 classify, multilabel, regress   whole texts and pairs   text.py
 tag                             words                   tag.py
 answer                          spans of a context      answer.py
 choose                          one of several options  choice.py
+
+A new one adds a line to `FILES`; its file's `TASK` is the class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +23,13 @@ import torch
 from torch import Tensor
 
 from kinfolk.checkpoints.folder import TextModel
-from kinfolk.data.batching import BATCH_TOKENS, token_batches
-from kinfolk.errors import ConfigError, InputError, MissingHeadError, check_number, shorten_list
+from kinfolk.data.batching import BATCH_TOKENS, chunks, token_batches
+from kinfolk.data.examples import FORMS, AnyExample, Example, ReadResult
+from kinfolk.data.formats import is_table, numbered_rows
+from kinfolk.data.tables import LABEL_COLUMNS, read_choices, read_examples, read_squad
+from kinfolk.data.tagging import SLOT_FILE, read_conll, read_slots
+from kinfolk.errors import ConfigError, InputError, MissingHeadError, RowErrors, check_number, shorten_list
+from kinfolk.files import is_folder
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.text.tokenizer import Tokenizer
@@ -26,6 +37,14 @@ from kinfolk.text.windows import DEFAULT_WINDOWS, TokenCounts, Windows
 
 CHUNK_TEXTS = 2048  # read at once
 MAX_MISTAKES = 20  # most confident errors that are listed
+LOOKED_AT = 200  # rows that tell the task
+FILES = {
+    **dict.fromkeys(("classify", "multilabel", "regress"), "kinfolk.tasks.text"),
+    "tag": "kinfolk.tasks.tag",
+    "answer": "kinfolk.tasks.answer",
+    "choose": "kinfolk.tasks.choice",
+}
+HEADS = {"classify": "classify", "tag": "tag", "tag_crf": "tag", "span": "answer", "choose": "choose"}  # to the task
 
 
 @dataclass(frozen=True)
@@ -87,6 +106,16 @@ def refuse(options: object, kind: str, *names: str) -> None:
 
 
 @dataclass(frozen=True)
+class Columns:
+    """Which columns of a file are read: names for tables, numbers (0, -1) for CoNLL files; guessed when not given."""
+
+    text: str | None = None
+    pair: str | None = None
+    label: str | None = None
+    header: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
 class Dataset:
     """Examples as the model reads them; a task adds what it needs to evaluate their scores."""
 
@@ -101,6 +130,17 @@ class Task:
     head: str  # the family's head that it trains
     labels: tuple[str, ...]  # what the head's scores stand for
     windows: Windows
+    chunk = CHUNK_TEXTS  # examples that are predicted at once
+
+    @classmethod
+    def of(cls, kind: str, examples: Sequence[Any], options: TaskOptions) -> Self:
+        """The task of this kind that examples pose, on the labels that occur in them."""
+        raise NotImplementedError
+
+    @classmethod
+    def saved(cls, text_model: TextModel) -> Self:
+        """The task that a loaded model was trained for."""
+        raise NotImplementedError
 
     def objective(self, model: Model) -> Objective:
         """The loss on a model of the family."""
@@ -111,6 +151,11 @@ class Task:
     ) -> Any:
         """The `Dataset` of examples, for a model that reads `context` tokens at once; `counts` hears of their texts."""
         raise NotImplementedError
+
+    def datasets(self, text_model: TextModel, examples: Iterable[Any], **options: Any) -> Iterator[Any]:
+        """Those of a chunk of examples at a time: memory stays the same however many there are."""
+        for some in chunks(examples, self.chunk):
+            yield self.dataset(text_model.tokenizer, some, text_model.context, **options)
 
     def evaluate(self, model: Model, dataset: Any) -> EvalResult:
         """How good the model is on a dataset."""
@@ -176,3 +221,81 @@ def label_tables(labels: Sequence[str]) -> dict[str, Any]:
         "id2label": {str(index): label for index, label in enumerate(labels)},
         "label2id": {label: index for index, label in enumerate(labels)},
     }
+
+
+def read_for(kind: str, source: str | Path, columns: Columns, max_bad_rows: int | None = 0) -> ReadResult[Any]:
+    """The labelled examples of a file, or of a folder with seq.in, seq.out and label.
+
+    Up to `max_bad_rows` bad rows are left out; None: none are, and no message speaks of it.
+    """
+    path, names = Path(source), ("text", "pair", "label", "header")
+    if kind in ("classify", "tag") and (path / SLOT_FILE).is_file():
+        refuse(columns, kind, *names)
+        result = read_slots(path, max_bad_rows)
+        if kind == "tag":
+            return result
+        examples = [Example(" ".join(item.words), None, item.label, item.location) for item in result.examples]
+        return ReadResult(examples, result.bad, result.reasons, "texts of seq.in, labels of the file label")
+    if kind == "tag":
+        refuse(columns, kind, "pair", "header")
+        try:
+            words = 0 if columns.text is None else int(columns.text)
+            tags = -1 if columns.label is None else int(columns.label)
+        except ValueError:
+            raise InputError("the columns of a CoNLL file have numbers, 0 the first, -1 the last") from None
+        return read_conll(path, words, tags, max_bad_rows)
+    if kind in ("answer", "choose"):
+        refuse(columns, kind, *names)
+        return read_squad(path, max_bad_rows) if kind == "answer" else read_choices(path, max_bad_rows)
+    return read_examples(path, kind, columns.text, columns.pair, columns.label, columns.header, max_bad_rows)
+
+
+def make_task(kind: str, examples: Sequence[Any], options: TaskOptions) -> Task:
+    task: Task = import_module(FILES[kind]).TASK.of(kind, examples, options)
+    return task
+
+
+def saved_task(text_model: TextModel) -> Task:
+    """The task that a loaded model was trained for."""
+    heads = [head for head in HEADS if head in text_model.model.heads]
+    if not heads:
+        raise MissingHeadError("this checkpoint was trained for no task; train one with `kinfolk finetune`")
+    task: Task = import_module(FILES[HEADS[heads[0]]]).TASK.saved(text_model)
+    return task
+
+
+def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> str:
+    """The task that data pose by their form; what could be several is classify. regress is never guessed.
+
+    SQuAD's .json asks questions, a CoNLL file has tags; a row of a .jsonl file may have options to choose from. Labels
+    are several where a row has a list of them, or a column that is called labels has | between them.
+    """
+    if not isinstance(source, str | Path):
+        first = next(iter(source), None)
+        if isinstance(first, Example) and isinstance(first.label, tuple):
+            return "multilabel"
+        return next((task for task, form in FORMS.items() if isinstance(first, form)), "classify")
+    path = Path(source)
+    if path.suffix.lower() == ".json":
+        return "answer"
+    if is_folder(path):
+        return "classify"
+    if not is_table(path):
+        return "tag"
+    later = RowErrors(str(path), sys.maxsize)  # bad rows are told when the file is read
+    rows = [row for _, row in islice(numbered_rows(path, later, header=columns.header), LOOKED_AT)]
+    if path.suffix.lower() == ".jsonl" and rows and {"options", "ending0"} & rows[0].keys():
+        return "choose"
+    several = any(
+        _are_several(name, cell)
+        for row in rows
+        for name, cell in row.items()
+        if (name.lower() in LABEL_COLUMNS if columns.label is None else name == columns.label)
+    )
+    return "multilabel" if several else "classify"
+
+
+def _are_several(column: str, cell: Any) -> bool:
+    if not isinstance(cell, str):
+        return isinstance(cell, list)
+    return (cell.strip()[:1] + cell.strip()[-1:] == "[]") or (column.lower() == "labels" and "|" in cell)

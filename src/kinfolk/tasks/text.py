@@ -7,30 +7,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kinfolk.checkpoints.folder import TextModel
-from kinfolk.data.batching import chunks
 from kinfolk.data.examples import Example
 from kinfolk.errors import ConfigError, InputError, check_choice, shorten_list, warn
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Batch, Objective, Sample
 from kinfolk.objectives.supervised import IGNORED, Classify, MultiLabel, Regress
-from kinfolk.tasks.task import (
-    CHUNK_TEXTS,
-    MAX_MISTAKES,
-    Dataset,
-    EvalResult,
-    Mistake,
-    Task,
-    TaskOptions,
-    refuse,
-    saved_labels,
-)
+from kinfolk.tasks.task import MAX_MISTAKES, Dataset, EvalResult, Mistake, Task, TaskOptions, refuse, saved_labels
 from kinfolk.text.tokenizer import Text, Tokenizer
 from kinfolk.text.windows import DEFAULT_WINDOWS, CutCount, Location, TokenCounts, Windows, check_text
 from kinfolk.training import metrics
@@ -82,8 +71,8 @@ class TextTask(Task):
     head = "classify"
 
     @classmethod
-    def of(cls, kind: str, examples: Sequence[Example], options: TaskOptions) -> TextTask:
-        """The task that examples pose; labels in alphabetical (numbers: numerical) order."""
+    def of(cls, kind: str, examples: Sequence[Example], options: TaskOptions) -> Self:
+        """Labels in alphabetical (numbers: numerical) order."""
         check_choice("task", kind, PROBLEM_TYPES)
         refuse(options, kind, "crf")
         forms = {example.pair is not None for example in examples}
@@ -108,6 +97,22 @@ class TextTask(Task):
         if kind == "multilabel":  # a label's yes weighs as much as its no
             balanced = {name: max(1, len(examples) - counts[name]) / counts[name] for name in names}
         return cls(kind, names, options.windows, options.weights(balanced), pairs=pairs)
+
+    @classmethod
+    def saved(cls, text_model: TextModel) -> Self:
+        config, labels = text_model.hf_config, saved_labels(text_model, "classify", "classifier")
+        kinds = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
+        kind = kinds.get(str(config.get("problem_type")), "regress" if len(labels) == 1 else "classify")
+        limits, pairs, middle = config.get("thresholds"), config.get("pairs"), config.get("middle", 0.0)
+        if limits is not None:
+            if not isinstance(limits, list) or [type(each) in (int, float) for each in limits] != [True] * len(labels):
+                raise ConfigError(f"config.json: thresholds is not a list of {len(labels)} numbers")
+            limits = tuple(map(float, limits))
+        if pairs not in (True, False, None):
+            raise ConfigError("config.json: pairs is not true or false")
+        if type(middle) not in (int, float) or abs(middle) > 1e300:
+            raise ConfigError("config.json: middle is not a number")
+        return cls(kind, labels, Windows.from_hf(config), thresholds=limits, middle=float(middle), pairs=pairs)
 
     def objective(self, model: Model) -> Objective:
         segments = model.config.segments
@@ -307,38 +312,22 @@ def _label_order(label: str) -> tuple[int, float, str]:
         return 1, 0.0, label
 
 
-def text_task(text_model: TextModel) -> TextTask:
-    """The task that a loaded model was trained for; LABEL_0, LABEL_1 … where its config names no labels."""
-    config, labels = text_model.hf_config, saved_labels(text_model, "classify", "classifier")
-    kinds = {theirs: ours for ours, theirs in PROBLEM_TYPES.items()}
-    kind = kinds.get(str(config.get("problem_type")), "regress" if len(labels) == 1 else "classify")
-    limits, pairs, middle = config.get("thresholds"), config.get("pairs"), config.get("middle", 0.0)
-    if limits is not None:
-        if not isinstance(limits, list) or [type(limit) in (int, float) for limit in limits] != [True] * len(labels):
-            raise ConfigError(f"config.json: thresholds is not a list of {len(labels)} numbers")
-        limits = tuple(map(float, limits))
-    if pairs not in (True, False, None):
-        raise ConfigError("config.json: pairs is not true or false")
-    if type(middle) not in (int, float) or abs(middle) > 1e300:
-        raise ConfigError("config.json: middle is not a number")
-    return TextTask(kind, labels, Windows.from_hf(config), thresholds=limits, middle=float(middle), pairs=pairs)
+def _unlabelled(texts: Iterable[Text], location: Location) -> Iterator[Example]:
+    for index, text in enumerate(texts):
+        checked = check_text(text, location(index))
+        first, pair = (checked, None) if isinstance(checked, str) else checked
+        yield Example(first, pair, None, location(index))
 
 
 def score_texts(
     text_model: TextModel, texts: Iterable[Text], location: Location = "text {}".format, cut: CutCount | None = None
 ) -> Iterator[np.ndarray]:
-    """Scores of a chunk of texts at a time, (texts, labels): memory stays the same however many there are.
+    """Scores of a chunk of texts at a time, (texts, labels).
 
     What had to be truncated is told by a CutWarning at the end, or counted in `cut` for the caller to report.
     """
-    task, counting = text_task(text_model), CutCount() if cut is None else cut
-    for chunk in chunks(enumerate(texts), CHUNK_TEXTS):
-        examples = []
-        for index, text in chunk:
-            checked = check_text(text, location(index))
-            first, pair = (checked, None) if isinstance(checked, str) else checked
-            examples.append(Example(first, pair, None, location(index)))
-        dataset = task.dataset(text_model.tokenizer, examples, text_model.context, cut=counting)
+    task, counting = TextTask.saved(text_model), CutCount() if cut is None else cut
+    for dataset in task.datasets(text_model, _unlabelled(texts, location), cut=counting):
         yield task.text_scores(text_model.model, dataset)
     if cut is None:
         counting.report()
@@ -348,6 +337,9 @@ def classify(
     text_model: TextModel, texts: Iterable[Text], location: Location = "text {}".format, cut: CutCount | None = None
 ) -> Iterator[Prediction]:
     """The prediction for each text; `location` and `cut` as in `score_texts`."""
-    task = text_task(text_model)
+    task = TextTask.saved(text_model)
     for scores in score_texts(text_model, texts, location, cut):
         yield from task.predictions(scores)
+
+
+TASK = TextTask

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from statistics import mean
 from typing import Any
 
 from kinfolk.errors import FolderError
+from kinfolk.training.settings import Horizon
 
 SECONDS_BETWEEN_SAVES = 300  # besides those after evaluations: no crash costs more
 REHEARSAL = 0.05  # of the minutes, at most; but two steps
@@ -27,69 +28,6 @@ APART = 0.5  # of a part of the run, at least: how soon an evaluation may follow
 FORWARD = 1 / 3  # of the time of a training step: its forward pass
 FEW_STEPS = 30  # with fewer a run learns little, whatever the model
 WRITTEN_PER_SECOND = 2e8  # bytes of a checkpoint, before one was timed
-
-
-@dataclass(frozen=True)
-class Horizon:
-    """The plans of a run: from `step` on, it ends after `total` steps and evaluates `evaluations` times in all.
-
-    Progress p(k) runs from 0 before the first step to 1 after the last. A new plan made at step s bends it, p stays
-    continuous:
-
-        p(k) = p(s) + (1 - p(s)) (k - s) / (total - s)
-
-    Schedules follow p(k) * total, which is k as long as there is one plan.
-    """
-
-    plans: tuple[tuple[int, int, int], ...]  # (step, total, evaluations)
-
-    @property
-    def total(self) -> int:
-        return self.plans[-1][1]
-
-    @property
-    def evaluations(self) -> int:
-        return self.plans[-1][2]
-
-    def known(self, step: int) -> Horizon:
-        """The plans that step number `step` follows: those made before it."""
-        return Horizon(tuple(plan for plan in self.plans if plan[0] <= step))
-
-    def progress(self, step: int) -> float:
-        progress = 0.0
-        for (start, total, _), end in zip(self.plans, (*(plan[0] for plan in self.plans[1:]), math.inf), strict=True):
-            progress += (1 - progress) * (min(step, end) - start) / (total - start)
-            if step <= end:
-                break
-        return progress
-
-    def position(self, step: int) -> float:
-        """The step of a run of `total` steps that was planned at once."""
-        return step if len(self.plans) == 1 else self.progress(step) * self.total
-
-    def first_step(self, progress: float) -> int:
-        """The first step, before the last one's end, with at least this progress before it."""
-        return min(bisect_left(range(self.total), progress, key=self.progress), self.total - 1)
-
-    def is_evaluated(self, step: int) -> bool:
-        """After this step?"""
-        if step >= self.total:
-            return True
-        evaluations = next(count for start, _, count in reversed(self.plans) if start < step)
-        return _parts(self.progress(step), evaluations) > _parts(self.progress(step - 1), evaluations)
-
-    def planned_anew(self, step: int, total: int, evaluations: int) -> Horizon:
-        return Horizon((*self.plans, (step, total, evaluations)))
-
-
-def _parts(progress: float, count: int) -> int:
-    """How many of `count` equal parts are done; a share that lacks a rounding error counts."""
-    return int(progress * count + 1e-9)
-
-
-def _until_next(progress: float, count: int) -> float:
-    """How much of one of `count` equal parts is left."""
-    return _parts(progress, count) + 1 - progress * count
 
 
 class Clock:
@@ -207,9 +145,9 @@ class Budget:
         wanted, progress = self.evaluations, horizon.progress(step)
         if self.every is None:
             wanted = self.costs.evaluations_that_pay(self.limit.seconds, wanted, self._least)
-        while wanted != horizon.evaluations and wanted > 1 and _until_next(progress, wanted) < APART:
+        while wanted not in (1, horizon.evaluations) and horizon.parts(step, wanted) + 1 - progress * wanted < APART:
             wanted -= 1  # the last one, of the plan before, is only just over
-        ahead = wanted - _parts(progress, wanted)
+        ahead = wanted - horizon.parts(step, wanted)
         steps, _ = self._fitting(self.limit.seconds - self.looked, ahead, self.costs)
         change = abs(step + steps - horizon.total) * self.costs.step
         if change < WORTH_A_PLAN * self.limit.seconds and wanted == horizon.evaluations:

@@ -19,7 +19,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,23 @@ class Progress:
     metrics: Mapping[str, float] | None = None
     learning_rate: float = 0.0  # the highest of all layers
     losses: Mapping[str, float] | None = None  # each by its name, where there are several
+
+    def __str__(self) -> str:
+        metrics = "".join(f", dev {name} {value:.4f}" for name, value in (self.metrics or {}).items())
+        return f"step {self.step:,} of {self.total:,}, loss {self.loss:.3f}{metrics}"
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Called before training with its summary and the names of newly initialized parameters, with what was planned by
+    the clock before the first step, and after each step with the run's seed."""
+
+    before: Callable[[Any, Sequence[str]], None] = lambda summary, initialized: None
+    step: Callable[[int, Progress], None] = lambda seed, progress: None
+    plan: Callable[[str], None] = lambda plan: None
+
+
+NO_CALLBACKS = Callbacks()
 
 
 @dataclass(frozen=True)
@@ -224,8 +241,8 @@ def best_entry(entries: Entries) -> Mapping[str, Any] | None:
 
 
 @contextlib.contextmanager
-def tensorboard_log(folder: Path, several: bool = False) -> Iterator[Callable[[int, Progress], None]]:
-    """What to call after each step, to have TensorBoard's files; with `several` seeds, each has a folder of its own. A
+def tensorboard_log(folder: Path, callbacks: Callbacks = NO_CALLBACKS, several: bool = False) -> Iterator[Callbacks]:
+    """These callbacks, and TensorBoard's files of each step; with `several` seeds, each has a folder of its own. A
     resumed run writes a second file, from where it goes on; TensorBoard drops what the first one says of later
     steps."""
     try:
@@ -235,6 +252,7 @@ def tensorboard_log(folder: Path, several: bool = False) -> Iterator[Callable[[i
     writers: dict[int, SummaryWriter] = {}
 
     def step(seed: int, progress: Progress) -> None:
+        callbacks.step(seed, progress)
         scalars = {"loss": progress.loss, "learning_rate": progress.learning_rate}
         scalars |= {f"loss/{name}": value for name, value in (progress.losses or {}).items()}
         scalars |= {f"dev/{name}": value for name, value in (progress.metrics or {}).items()}
@@ -246,7 +264,7 @@ def tensorboard_log(folder: Path, several: bool = False) -> Iterator[Callable[[i
                 writers[seed].add_scalar(name, value, progress.step)
 
     try:
-        yield step
+        yield replace(callbacks, step=step)
     finally:
         for writer in writers.values():
             with writing(folder):

@@ -1,4 +1,4 @@
-"""How long, how fast and how often a run trains: every setting with its default and its help text, in one place.
+"""How long, how fast and how often a run trains: every setting with its default and its help text, and what follows.
 
 The command line's options and the estimators' parameters are made of these fields (`settings_fields`), so this file
 loads without torch.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from typing import Any
@@ -149,6 +150,63 @@ def refuse_two_lengths(named: Mapping[str, Any]) -> None:
         raise InputError(f"{' and '.join(lengths)} each say how long to train; give one of them")
     if named.get("min_steps") and named.get("steps"):
         raise InputError("min_steps has no meaning beside steps: leave one of them out")
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """The plans of a run: from `step` on, it ends after `total` steps and evaluates `evaluations` times in all.
+
+    Progress p(k) runs from 0 before the first step to 1 after the last. A new plan made at step s bends it, p stays
+    continuous:
+
+        p(k) = p(s) + (1 - p(s)) (k - s) / (total - s)
+
+    Schedules follow p(k) * total, which is k as long as there is one plan.
+    """
+
+    plans: tuple[tuple[int, int, int], ...]  # (step, total, evaluations)
+
+    @property
+    def total(self) -> int:
+        return self.plans[-1][1]
+
+    @property
+    def evaluations(self) -> int:
+        return self.plans[-1][2]
+
+    def known(self, step: int) -> Horizon:
+        """The plans that step number `step` follows: those made before it."""
+        return Horizon(tuple(plan for plan in self.plans if plan[0] <= step))
+
+    def progress(self, step: int) -> float:
+        progress = 0.0
+        for (start, total, _), end in zip(self.plans, (*(plan[0] for plan in self.plans[1:]), math.inf), strict=True):
+            progress += (1 - progress) * (min(step, end) - start) / (total - start)
+            if step <= end:
+                break
+        return progress
+
+    def position(self, step: int) -> float:
+        """The step of a run of `total` steps that was planned at once."""
+        return step if len(self.plans) == 1 else self.progress(step) * self.total
+
+    def first_step(self, progress: float) -> int:
+        """The first step, before the last one's end, with at least this progress before it."""
+        return min(bisect_left(range(self.total), progress, key=self.progress), self.total - 1)
+
+    def is_evaluated(self, step: int) -> bool:
+        """After this step?"""
+        if step >= self.total:
+            return True
+        evaluations = next(count for start, _, count in reversed(self.plans) if start < step)
+        return self.parts(step, evaluations) > self.parts(step - 1, evaluations)
+
+    def parts(self, step: int, count: int) -> int:
+        """How many of `count` equal parts are done before a step; a share that lacks a rounding error counts."""
+        return int(self.progress(step) * count + 1e-9)
+
+    def planned_anew(self, step: int, total: int, evaluations: int) -> Horizon:
+        return Horizon((*self.plans, (step, total, evaluations)))
 
 
 def rate_factor(schedule: str, step: float, total: int, warmup: int) -> float:

@@ -36,14 +36,13 @@ from kinfolk.training.budget import (
     Budget,
     Clock,
     Costs,
-    Horizon,
     TimeLimit,
     check_plan,
     typical,
 )
 from kinfolk.training.distributed import load_weights, world
-from kinfolk.training.runs import Progress, Run, Snapshot
-from kinfolk.training.settings import TrainSettings, rate_factor
+from kinfolk.training.runs import NO_CALLBACKS, Callbacks, Progress, Run, Snapshot
+from kinfolk.training.settings import Horizon, TrainSettings, rate_factor
 from kinfolk.training.step import Losses, TrainStep, restore_tables, train_only_rows
 
 REHEARSED_AMONG = 40  # steps, of which those of typical length are rehearsed
@@ -58,8 +57,7 @@ Evaluate = Callable[[Model], tuple[float, dict[str, float]]]  # selection score 
 class Trainer:
     """Trains `model` on `samples` under `objective`, in the folder of `run`; the same in every process of a run.
     Samples that are no plan of their own are shuffled. `describe_row` names an example's row in messages; only process
-    0 calls `on_step`, and `on_plan` with what was planned before the first step. With a `limit`, as many steps are made
-    as fit into its seconds."""
+    0 calls `callbacks`. With a `limit`, as many steps are made as fit into its seconds."""
 
     def __init__(
         self,
@@ -69,14 +67,13 @@ class Trainer:
         settings: TrainSettings,
         run: Run,
         evaluate: Evaluate,
-        on_step: Callable[[Progress], None] = lambda progress: None,
+        callbacks: Callbacks = NO_CALLBACKS,
         describe_row: Callable[[int], str] = "example {}".format,
         limit: TimeLimit | None = None,
-        on_plan: Callable[[str], None] = lambda plan: None,
     ):
         self.model, self.objective, self.samples, self.settings = model, objective, samples, settings
-        self.run, self.evaluate, self.limit, self.on_plan = run, evaluate, limit, on_plan
-        self.on_step, self.describe_row, self.world = on_step, describe_row, world()
+        self.run, self.evaluate, self.callbacks, self.limit = run, evaluate, callbacks, limit
+        self.describe_row, self.world = describe_row, world()
         self.share = 1.0  # of the batch size
         self.plan = self._sampler()
         if settings.optimization.freeze == 0:
@@ -112,7 +109,7 @@ class Trainer:
                 if received:
                     raise StopSignalError(int(received))
                 if look:
-                    self._look()
+                    self._use(None if self.budget is None else self.budget.look(self.horizon, self.step))
                 heap.step()
         if self.budget is not None:
             self._keep_plan()
@@ -160,7 +157,8 @@ class Trainer:
         entry |= {} if parts is None else {"losses": parts}
         entry |= {} if metrics is None else {"metrics": metrics, "selection_score": self.last_evaluation[1]}
         self.run.log(entry)
-        self.on_step(Progress(self.step, self.total, losses.total, epoch, metrics, rate, parts))
+        progress = Progress(self.step, self.total, losses.total, epoch, metrics, rate, parts)
+        self.callbacks.step(self.settings.seed, progress)
 
     def _one_step(self, step: int) -> Losses:
         torch.manual_seed(_mixed(self.settings.seed, step * self.world.size + self.world.rank))
@@ -249,7 +247,7 @@ class Trainer:
             steps = self.settings.steps or self._steps_of_epochs(self.share)
             self.horizon = Horizon(((0, steps, min(self.settings.evaluations, steps)),))
             if self.share < 1 and self.world.is_main:
-                self.on_plan(f"plan        {steps:,} steps, {self._batch_size()}")
+                self.callbacks.plan(f"plan        {steps:,} steps, {self._batch_size()}")
         else:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
         return notes + [f"{self._batch_size()}, so that there are more steps"] * (self.share < 1)
@@ -293,7 +291,7 @@ class Trainer:
             return
         self._use(None if self.budget is None else self.budget.first())
         if self.budget is not None:
-            self.on_plan(self.budget.describe(self.horizon, self._batch_size()))
+            self.callbacks.plan(self.budget.describe(self.horizon, self._batch_size()))
 
     def _budget(self, limit: TimeLimit, costs: Costs) -> Budget:
         return Budget(limit, self.settings.evaluations, self.settings.evaluate_every, costs)
@@ -319,9 +317,6 @@ class Trainer:
     def _wants_look(self, evaluated: bool) -> float:
         replayed = self.step <= self.horizon.plans[-1][0]  # the last plan was made here, or is still to come
         return float(self.budget is not None and not replayed and (evaluated or self.budget.due))
-
-    def _look(self) -> None:
-        self._use(None if self.budget is None else self.budget.look(self.horizon, self.step))
 
     def _rehearsed(self, limit: TimeLimit) -> tuple[float, Costs]:
         """The share of a batch to take and what steps cost then, from steps on a copy that is thrown away. Batches grow

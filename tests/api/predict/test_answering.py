@@ -20,9 +20,8 @@ from kinfolk.data.examples import Question
 from kinfolk.data.tables import read_squad
 from kinfolk.errors import ConfigError, InputError, MissingHeadError
 from kinfolk.models.family import with_new_head
-from kinfolk.tasks.answer import AnswerTask, answer_task
-from kinfolk.tasks.reading import make_task, saved_task
-from kinfolk.tasks.task import TaskOptions
+from kinfolk.tasks.answer import AnswerTask
+from kinfolk.tasks.task import TaskOptions, make_task, saved_task
 from kinfolk.text.windows import Windows
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 from surroundings import shared_data
@@ -214,7 +213,7 @@ def test_what_has_no_meaning_is_refused(reader: Encoder, tiny_bert: Path) -> Non
     with pytest.raises(InputError, match=r"question 2: .*'so'"):
         reader.answer([("why ?", "so"), "so"])  # type: ignore[list-item]
     with pytest.raises(ConfigError, match="null_threshold"):
-        answer_task(replace(reader, hf_config={"null_threshold": "high"}))
+        AnswerTask.saved(replace(reader, hf_config={"null_threshold": "high"}))
 
 
 def test_public_questions_are_read_and_evaluated(minilm: Path) -> None:

@@ -20,8 +20,7 @@ from kinfolk.api.predict_file import WrittenRows, predict_file
 from kinfolk.demo import passages
 from kinfolk.errors import DataError, InputError, MissingHeadError
 from kinfolk.models.family import with_new_head
-from kinfolk.tasks.reading import Columns
-from kinfolk.tasks.task import label_tables
+from kinfolk.tasks.task import Columns, label_tables
 from kinfolk.text.windows import CutWarning
 
 LONG = " ".join(passages()[:3])

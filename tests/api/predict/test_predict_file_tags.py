@@ -10,7 +10,7 @@ import pytest
 from kinfolk.api.loaded import Encoder
 from kinfolk.api.predict_file import predict_file
 from kinfolk.errors import DataError, FolderError, InputError
-from kinfolk.tasks.reading import Columns
+from kinfolk.tasks.task import Columns
 from small_tags import random_tagger
 
 

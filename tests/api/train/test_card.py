@@ -21,8 +21,7 @@ from kinfolk.api.loaded import Encoder
 from kinfolk.api.report import Report, model_card, write_report
 from kinfolk.api.supervised import DEMO_NAME, KINDS, SupervisedExperiment, base_model
 from kinfolk.data.examples import Example
-from kinfolk.tasks.reading import TASKS
-from kinfolk.tasks.task import EvalResult, Mistake
+from kinfolk.tasks.task import FILES, EvalResult, Mistake
 from kinfolk.tasks.text import TextTask
 from kinfolk.text.windows import TokenCounts
 from kinfolk.training.settings import TrainSettings
@@ -145,7 +144,7 @@ def test_a_model_without_a_dev_set_claims_nothing(made: Made) -> None:
     assert "model-index" not in header(card)
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", FILES)
 def test_every_task_can_be_told_and_its_verb_exists(kind: str) -> None:
     verb = KINDS[kind].ask.removeprefix("model.").split("(")[0]
     assert inspect.isfunction(getattr(Encoder, verb))

@@ -22,7 +22,7 @@ from kinfolk.api.frozen import FeatureModel, FrozenHeadConfig, features_of
 from kinfolk.data.examples import Example, Sentence
 from kinfolk.errors import FolderError, InputError, StopSignalError
 from kinfolk.objectives.objective import pack_samples
-from kinfolk.tasks.tag import tag_task
+from kinfolk.tasks.tag import TagTask
 from kinfolk.tasks.text import score_texts
 from kinfolk.training.settings import OptimizerSettings, TrainSettings
 
@@ -166,7 +166,7 @@ def test_features_in_float16_change_scores_by_little(tiny_bert: Path, tmp_path: 
     fit(tiny_bert, tmp_path / "run", epochs=1.0)
     loaded = kinfolk.load(tmp_path / "run", device="cpu")
     model = loaded.model
-    task = tag_task(loaded)
+    task = TagTask.saved(loaded)
     items = task.dataset(loaded.tokenizer, sentences(20), loaded.context).samples
     features = features_of(model, items, range(3), tmp_path / "cache")
     cached = FeatureModel(model.family, model.config, {"tag": model.heads["tag"]}, features)

@@ -8,7 +8,7 @@ import pytest
 
 import kinfolk
 from kinfolk.errors import FolderError
-from kinfolk.tasks.reading import Columns, guess_task, read_for
+from kinfolk.tasks.task import Columns, guess_task, read_for
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kinfolk.demo import passages
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Layout
 from kinfolk.objectives.supervised import IGNORED
-from kinfolk.tasks.tag import TagDataset, TagTask, tag_task
+from kinfolk.tasks.tag import TagDataset, TagTask
 from kinfolk.tasks.task import TaskOptions
 from kinfolk.text.encoding import word_starts
 from kinfolk.text.tokenizer import Tokenizer
@@ -103,17 +103,17 @@ def test_paths_run_through_all_windows_of_a_sentence(tiny_bert: Path) -> None:
 
 
 def test_labels_are_the_tags_that_occur_outside_first() -> None:
-    task = TagTask.of([sentence("B-PER I-PER O"), sentence("O B-LOC")], TaskOptions())
+    task = TagTask.of("tag", [sentence("B-PER I-PER O"), sentence("O B-LOC")], TaskOptions())
     assert (task.labels, task.head, task.kind) == (("O", "B-LOC", "B-PER", "I-PER"), "tag", "tag")
-    assert TagTask.of([sentence("NN VB")], TaskOptions(crf=True)).head == "tag_crf"
+    assert TagTask.of("tag", [sentence("NN VB")], TaskOptions(crf=True)).head == "tag_crf"
 
 
 def test_class_weights_change_the_loss_as_by_hand(tiny_bert: Path) -> None:
     encoder, examples = random_tagger(tiny_bert), sentences(6)
-    balanced = TagTask.of(examples, TaskOptions("balanced"))
+    balanced = TagTask.of("tag", examples, TaskOptions("balanced"))
     tags = [tag for example in examples for tag in example.tags or ()]
     assert balanced.weights == tuple(len(tags) / (len(LABELS) * tags.count(label)) for label in LABELS)
-    named = TagTask.of(examples, TaskOptions({"B-TUNE": 5.0}))
+    named = TagTask.of("tag", examples, TaskOptions({"B-TUNE": 5.0}))
     assert named.weights == (1.0, 1.0, 5.0, 1.0, 1.0)
     for task in (balanced, named):
         dataset = task.dataset(encoder.tokenizer, examples, encoder.context)
@@ -140,7 +140,7 @@ def test_class_weights_change_the_loss_as_by_hand(tiny_bert: Path) -> None:
 )
 def test_what_cannot_be_learned_is_one_line(examples: list[Sentence], options: TaskOptions, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
-        TagTask.of(examples, options)
+        TagTask.of("tag", examples, options)
 
 
 def test_words_that_leave_nothing_to_read_are_refused(tiny_bert: Path) -> None:
@@ -151,6 +151,6 @@ def test_words_that_leave_nothing_to_read_are_refused(tiny_bert: Path) -> None:
 
 def test_the_task_is_read_back_from_what_was_saved(tiny_bert: Path) -> None:
     task, model = TagTask(LABELS, Windows(32, 8), crf=True), random_tagger(tiny_bert, "tag_crf")
-    assert tag_task(replace(model, hf_config=task.to_hf())) == task
+    assert TagTask.saved(replace(model, hf_config=task.to_hf())) == task
     nameless = replace(random_tagger(tiny_bert, labels=LABELS[:2]), hf_config={})
-    assert tag_task(nameless).labels == ("LABEL_0", "LABEL_1")
+    assert TagTask.saved(nameless).labels == ("LABEL_0", "LABEL_1")

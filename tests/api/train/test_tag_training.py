@@ -15,7 +15,7 @@ from kinfolk.api.experiment import Callbacks, Trained
 from kinfolk.checkpoints.weights import open_safetensors
 from kinfolk.data.examples import Sentence
 from kinfolk.errors import StopSignalError
-from kinfolk.tasks.tag import tag_task
+from kinfolk.tasks.tag import TagTask
 from kinfolk.tasks.task import MAX_MISTAKES
 from kinfolk.training.metrics import tagging
 from small_tags import LABELS, random_tagger, sentences, train_tagger
@@ -41,7 +41,7 @@ def test_transformers_reads_the_same_emissions_and_names(taggers: Trained) -> No
     assert not report["missing_keys"]
     assert theirs.config.id2label == dict(enumerate(LABELS))
     ours = kinfolk.load(folder, device="cpu")
-    task, words = tag_task(ours), [["water", "quartz", "kettle"], ["violin"]]
+    task, words = TagTask.saved(ours), [["water", "quartz", "kettle"], ["violin"]]
     examples = [Sentence(tuple(own), None, None, "") for own in words]
     scores = task.word_scores(ours.model, task.dataset(ours.tokenizer, examples, ours.context))
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -78,14 +78,14 @@ def test_a_stopped_run_goes_on_to_the_same_weights(tiny_bert: Path, tmp_path: Pa
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "stopped")]
     assert weights[0] == weights[1]
     result = kinfolk.load(tmp_path / "stopped", device="cpu")
-    assert (tag_task(result).windows.window, tag_task(result).windows.stride) == (20, 4)
+    assert (TagTask.saved(result).windows.window, TagTask.saved(result).windows.stride) == (20, 4)
     stored = open_safetensors(tmp_path / "stopped" / "model" / "model.safetensors")
     assert stored.read("crf.transition_bias").abs().max() > 0
 
 
 def test_weighted_tags_train_and_reload(tiny_bert: Path, tmp_path: Path) -> None:
     train_tagger(tiny_bert, tmp_path / "run", count=16, epochs=1.0, class_weights="balanced")
-    assert tag_task(kinfolk.load(tmp_path / "run", device="cpu")).labels == LABELS
+    assert TagTask.saved(kinfolk.load(tmp_path / "run", device="cpu")).labels == LABELS
 
 
 def test_evaluation_reads_a_conll_file_tells_unseen_tags_and_counts_them_as_misses(

@@ -30,16 +30,16 @@ def words(count: int, length: int) -> list[tuple[str, str]]:
 
 def test_letters_where_they_matter_and_pieces_where_there_is_text() -> None:
     dates = to_pairs([(f"the day {index} of May", f"05-{index}") for index in range(5_000)])
-    assert fit_translator(dates, "attention", NOTHING)["vocabulary_kind"] == "characters"
+    assert fit_translator(dates, True, NOTHING)["vocabulary_kind"] == "characters"
     text = to_pairs(words(20_000, 12))
-    assert fit_translator(text, "attention", NOTHING)["vocabulary_kind"] == "bpe"
-    assert fit_translator(text, "attention", NOTHING)["size"] == "small"
+    assert fit_translator(text, True, NOTHING)["vocabulary_kind"] == "bpe"
+    assert fit_translator(text, True, NOTHING)["size"] == "small"
 
 
 def test_what_is_named_stays_and_has_no_reason() -> None:
     named = {"vocabulary_kind": "bpe", "vocabulary_size": 700, "size": "small", "label_smoothing": 0.2}
     named |= {"learning_rate": 3e-4, "dropout": 0.0}
-    fitted = fit_translator(to_pairs([("one", "1")] * 10), "attention", named)
+    fitted = fit_translator(to_pairs([("one", "1")] * 10), True, named)
     assert fitted.values == named
     assert not fitted.rows
 
@@ -48,7 +48,7 @@ def test_what_is_named_stays_and_has_no_reason() -> None:
 def test_every_choice_has_a_reason(name: str) -> None:
     for kind in ("seq2seq", "attention", "transformer"):
         for pairs in (words(200, 1), words(200, 12), words(4_000, 12), words(20_000, 12)):
-            fitted = fit_translator(to_pairs(pairs), kind, NOTHING)
+            fitted = fit_translator(to_pairs(pairs), kind != "transformer", NOTHING)
             assert (fitted[name] is None) == (name not in fitted.reasons)
             assert name != "vocabulary_size" or type(fitted[name]) in (int, type(None))
 
