@@ -153,8 +153,8 @@ def test_gpt2_writes_on_in_its_own_words(tmp_path: Path) -> None:
     ("kind", "changes", "error", "told"),
     [
         ("bret", {}, InputError, 'did you mean "bert"'),
-        ("bert", {"corpus": ["Only one. Document."], "dev": None}, DataError, "too few"),
-        ("bert", {"dev": ["Only one. Document."]}, DataError, "two documents"),
+        ("bert", {"corpus": ["Only one. Document."], "dev": None}, DataError, "impossible: the corpus is one document"),
+        ("bert", {"dev": ["Only one. Document."]}, DataError, "the text is one document"),
         ("bert", {"corpus": documents(3), "dev": None, "documents": "lines"}, InputError, "documents"),
         ("bert", {"bptt_length": 9}, InputError, "max_length"),
         ("bert", {"max_length": 3}, InputError, "max_length=3"),

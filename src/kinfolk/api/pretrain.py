@@ -19,7 +19,7 @@ from kinfolk.api.fitting import Fitted, fit_pretraining
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
 from kinfolk.checkpoints.folder import pick_device
-from kinfolk.data.corpus import Corpus, EncodedCorpus, encode_corpus, read_documents, split_documents
+from kinfolk.data.corpus import Corpus, EncodedCorpus, corpus_name, encode_corpus, read_documents, split_documents
 from kinfolk.errors import InputError, check_choice, check_int
 from kinfolk.models.family import Model, count_parameters, init_model, weights_hash, with_dropout
 from kinfolk.models.family import family as family_of
@@ -103,7 +103,7 @@ def pretrain(
         raise InputError(f"the tokenizer that is given is used: leave out {', '.join(wanted)}")
     texts = read_documents(corpus, documents, column)
     if dev is None:
-        sides = split_documents(texts, HELD_OUT, record.task.least_documents)
+        sides = split_documents(texts, HELD_OUT, record.task.least_documents, corpus_name(corpus))
     else:
         sides = texts, read_documents(dev, documents, column)
     tokenizer = tokenizer or train_tokenizer(
