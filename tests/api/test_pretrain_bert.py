@@ -120,6 +120,8 @@ def test_a_checkpoint_is_continued_with_its_tokenizer(bert: Path, tmp_path: Path
             train("bert", tmp_path / "other", **{"init": bert, "changes": None} | wrong)
     with pytest.raises(InputError, match="max_length=64: the checkpoint reads 32"):
         train("bert", tmp_path / "other", init=bert, changes=None, max_length=64)
+    with pytest.raises(InputError, match="max_length=64: the tokenizer is for texts of 32 tokens"):
+        train("bert", tmp_path / "other", tokenizer=before.tokenizer, max_length=64)
     with pytest.raises(InputError, match="GPT-2 is needed"):
         train("gpt2", tmp_path / "other", init=bert, changes=None)
 
@@ -145,6 +147,10 @@ def test_gpt2_writes_on_in_its_own_words(tmp_path: Path) -> None:
     config = transformers.AutoConfig.from_pretrained(tmp_path / "run" / "model")
     assert config.n_positions == 32
     assert config.eos_token_id == model.tokenizer.eos_id
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+    assert config.bos_token_id == config.eos_token_id
+    assert theirs.generate(max_new_tokens=3, do_sample=False)[0, 0] == config.eos_token_id  # from nothing
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").model_max_length == 32
     dev = documents(20, 1)
     assert model.perplexity(dev) == pytest.approx(result.metrics["perplexity"], rel=1e-4)
 

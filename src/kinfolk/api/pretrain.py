@@ -120,6 +120,9 @@ def pretrain(
         config = _config(preset, tokenizer, record, length, changes or {})
     else:
         config = start.model.config
+    if start is None and tokenizer.max_length is not None and length > tokenizer.max_length:
+        limit = f"{tokenizer.max_length:,} tokens (model_max_length in its tokenizer_config.json)"
+        raise InputError(f"{record.length_name}={length:,}: the tokenizer is for texts of {limit}")
     if length > config.context and not config.carries_state:
         if max_length is not None:
             raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
