@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kinfolk.models import family
-from kinfolk.objectives import masked_lm, pretraining
+from kinfolk.objectives import kinds, masked_lm
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -16,6 +16,6 @@ def registered() -> Iterator[None]:
     record = replace(masked_lm.PRETRAINING["bert"], family="kinfolk-gated", preset="gated", size="tiny")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(family.FILES, "kinfolk-gated", "gated")
-        patch.setitem(pretraining.FILES, "gated", masked_lm.__name__)
+        patch.setitem(kinds.FILES, "gated", masked_lm.__name__)
         patch.setitem(masked_lm.PRETRAINING, "gated", record)
         yield

@@ -35,18 +35,6 @@ HELD_OUT = 0.05  # of the documents, the last ones, where there is no dev text
 SHORTEST = 8  # tokens of a sample
 SAMPLES, SAMPLE_TOKENS = 5, 40  # generated for the report
 FINETUNE = "`kinfolk finetune --model this-folder …` starts a classifier or a tagger from it."
-KINDS = {  # by head: what the model does, the hub's name for it, how to ask it
-    "next_token": (
-        "predicts the next token of a text",
-        "text-generation",
-        'print(model.generate("a text of yours"))\nprint(model.perplexity(["texts", "of yours"]))',
-    ),
-    "masked_lm": (
-        "predicts hidden tokens of a text",
-        "fill-mask",
-        'print(model.fill("a [MASK] of yours"))\nprint(model.next_sentence("a text of yours", "and another"))',
-    ),
-}
 
 
 def pretrain(
@@ -253,16 +241,15 @@ class PretrainingExperiment(Experiment):
         return settings | {"batch": f"{self.task.batch_size:,} samples of {self.task.length:,} tokens"}
 
     def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
-        model, head, baselines = self.text_model(results[best].model), next(iter(self.record.heads)), self.baselines
+        model, record, baselines = self.text_model(results[best].model), self.record, self.baselines
         metrics = [(name, value, baselines.get(name, "")) for name, value in results[best].result.metrics.items()]
         texts = model.generate([""] * SAMPLES, SAMPLE_TOKENS, slide=True) if isinstance(model, LanguageModel) else []
         note = f"{self.task.note} The best checkpoint was selected on the same text: slightly optimistic."
-        effect, pipeline, verb = KINDS[head]
         knows = "It knows only its corpus." if self.start is None else "It continued a checkpoint, which knew more."
         return {
-            "header": HEADER.format(pipeline),
-            "description": f"This {model.model.family.title} {effect}. It was trained with kinfolk.",
-            "use": USE.format(verb, FINETUNE),
+            "header": HEADER.format(record.pipeline),
+            "description": f"This {model.model.family.title} {record.effect}. It was trained with kinfolk.",
+            "use": USE.format(record.example, FINETUNE),
             "metrics": f"{table(('on the dev text', 'value', 'without a model'), metrics)}\n\n{note}",
             "limits": [f"{knows} The licence is not stated here: it depends on the data."],
             "details": {"Samples": "\n".join(f"- {escaped(text, 1000)}" for text in texts)} if texts else {},

@@ -13,6 +13,7 @@ from typer import Argument, BadParameter, Option
 from kinfolk.cli import options
 from kinfolk.cli.options import PRETRAINED_ONLY, option, parsed, training_options
 from kinfolk.cli.output import run_training, show_result
+from kinfolk.objectives.kinds import FILES
 
 TASK = "classify, multilabel, regress, tag (token classification), answer (extractive question answering) or choose "
 FROZEN = (
@@ -80,7 +81,7 @@ PRETRAINING = {
     "dev": option(Path, "Dev text; without it the last twentieth of the documents is held out."),
     "documents": option(str, DOCUMENTS),
     "init": option(str, "Continue this checkpoint, with its tokenizer."),
-    "size": option(str, "bert, gpt2: tiny, mini, small …; recurrent: small, medium, large."),
+    "size": option(str, "Of the kind: tiny, mini, small …; recurrent: small, medium, large."),
     **options.VOCABULARY,
     "lowercase": option(bool, "Lower-case the text.  [default: bert does]", "--lowercase/--cased"),
     "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 16 or 32]", min=1),
@@ -94,7 +95,7 @@ NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "min_steps", "gradient_accumulatio
     PRETRAINING, NOT_HERE, epochs=10.0, learning_rate=OWN, schedule=OWN, warmup=OWN, weight_decay=OWN, evaluations=10
 )
 def pretrain(
-    kind: Annotated[str, Argument(help="bert, gpt2, lstm, gru, rnn, or gru_reset_before (Cho 2014).")],
+    kind: Annotated[str, Argument(help=f"{', '.join(FILES)}.")],
     corpus: Annotated[Path, Option(help="Text, or a table with a column of texts.")],
     output: options.RunFolder,
     training: dict[str, Any],
@@ -106,8 +107,9 @@ def pretrain(
 ) -> None:
     """Pre-train a model on your own text; its tokenizer is trained too, or comes with the checkpoint to continue.
 
-    bert: masked LM and next sentence; the others: next token. The same command resumes after a crash. The model
-    initialises a classifier or tagger (finetune); a language model generates, and can start a translator's decoder.
+    bert: masked LM and next sentence; the others: next token (gru_reset_before: Cho 2014). The same command
+    resumes after a crash. The model initialises a classifier or tagger (finetune); a language model generates, and can
+    start a translator's decoder.
 
     Examples:
       kinfolk pretrain bert --corpus articles.txt --minutes 45 --output my-bert

@@ -135,6 +135,9 @@ PRETRAINING = {
         lowercase=True,
         batch_size=16,
         length=128,
+        effect="predicts hidden tokens of a text",
+        pipeline="fill-mask",
+        example='print(model.fill("a [MASK] of yours"))\nprint(model.next_sentence("a text of yours", "and another"))',
         settings={"learning_rate": 1e-3, "schedule": "linear", "warmup": 0.1, "betas": (0.9, 0.98)},
     )
 }
