@@ -14,7 +14,17 @@ from typing import Any
 
 import torch
 
-from kinfolk.api.experiment import Callbacks, Experiment, SeedResult, Summary, Trained, begin, content_hash, make_config
+from kinfolk.api.experiment import (
+    Callbacks,
+    Experiment,
+    SeedResult,
+    Session,
+    Summary,
+    Trained,
+    begin,
+    content_hash,
+    make_config,
+)
 from kinfolk.api.fitting import Fitted, fit_pretraining
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
@@ -108,19 +118,19 @@ def pretrain(
         config = _config(preset, tokenizer, record, length, changes or {})
     else:
         config = start.model.config
-    if start is None and tokenizer.max_length is not None and length > tokenizer.max_length:
-        limit = f"{tokenizer.max_length:,} tokens (model_max_length in its tokenizer_config.json)"
-        raise InputError(f"{record.length_name}={length:,}: the tokenizer is for texts of {limit}")
     if length > config.context and not config.carries_state:
         if max_length is not None:
             raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
         length = config.context
     train, held_out = (encode_corpus(tokenizer, side, record.task.by_sentence) for side in sides)
-    fitted, usual = Fitted(), config
-    if start is None:
-        named = {"dropout": (changes or {}).get("dropout", (changes or {}).get("attention_dropout"))}
-        fitted = fit_pretraining(len(train.ids), count_parameters(family, config), named)
-        config = with_dropout(config, fitted["dropout"]) if "dropout" in fitted.reasons else config
+    named = {"dropout": (changes or {}).get("dropout", (changes or {}).get("attention_dropout"))}
+    named["learning_rate"] = training.get("learning_rate", training.get("optimization"))
+    parameters = count_parameters(family, config) if start is None else 0
+    fitted, usual = fit_pretraining(len(train.ids), parameters, start is not None, named), config
+    if "dropout" in fitted.reasons:
+        config = with_dropout(config, fitted["dropout"])
+    if "learning_rate" in fitted.reasons:
+        settings = settings.but(learning_rate=fitted["learning_rate"])
     task = record.task(train, held_out, tokenizer, config, batch_size or record.batch_size, length, settings.seed)
     return PretrainingExperiment(kind, record, task, settings, folder, used, start, usual, fitted).run(session)
 
@@ -161,6 +171,9 @@ def _config(preset: Any, tokenizer: Tokenizer, record: Pretraining, length: int,
     own["pad_id"] = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
     if not preset.carries_state:  # positions that no sample reaches would stay as random as they began
         own["positions"] = length
+        if tokenizer.max_length is not None and length > tokenizer.max_length:
+            limit = f"{tokenizer.max_length:,} tokens (model_max_length in its tokenizer_config.json)"
+            raise InputError(f"{record.length_name}={length:,}: the tokenizer is for texts of {limit}")
     return make_config(preset, own, changes)
 
 
@@ -217,6 +230,12 @@ class PretrainingExperiment(Experiment):
         model, initialized = _with_heads(self.start.model, self.record.heads, seed)
         return model.to(self.device), initialized
 
+    def train(self, seed: int, folder: Path, session: Session, seeds: int = 1) -> SeedResult:
+        """The checkpoint is evaluated before it is continued."""
+        if self.start is not None:
+            self.before = self.task.evaluate(self.init_model(seed)[0].eval(), thorough=True)
+        return super().train(seed, folder, session, seeds)
+
     def objective(self, model: Model) -> Any:
         return self.task.objective
 
@@ -241,8 +260,8 @@ class PretrainingExperiment(Experiment):
         return settings | {"batch": f"{self.task.batch_size:,} samples of {self.task.length:,} tokens"}
 
     def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
-        model, record, baselines = self.text_model(results[best].model), self.record, self.baselines
-        metrics = [(name, value, baselines.get(name, "")) for name, value in results[best].result.metrics.items()]
+        model, record = self.text_model(results[best].model), self.record
+        header, metrics = comparison(results[best].result.metrics, self.before, self.baselines)
         texts = model.generate([""] * SAMPLES, SAMPLE_TOKENS, slide=True) if isinstance(model, LanguageModel) else []
         note = f"{self.task.note} The best checkpoint was selected on the same text: slightly optimistic."
         knows = "It knows only its corpus." if self.start is None else "It continued a checkpoint, which knew more."
@@ -250,10 +269,19 @@ class PretrainingExperiment(Experiment):
             "header": HEADER.format(record.pipeline),
             "description": f"This {model.model.family.title} {record.effect}. It was trained with kinfolk.",
             "use": USE.format(record.example, FINETUNE),
-            "metrics": f"{table(('on the dev text', 'value', 'without a model'), metrics)}\n\n{note}",
+            "metrics": f"{table(header, metrics)}\n\n{note}",
             "limits": [f"{knows} The licence is not stated here: it depends on the data."],
             "details": {"Samples": "\n".join(f"- {escaped(text, 1000)}" for text in texts)} if texts else {},
         }
+
+
+def comparison(
+    metrics: Mapping[str, float], before: Mapping[str, float], baselines: Mapping[str, float]
+) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """A table of the metrics beside those of the checkpoint before, if one was continued, and those without a model."""
+    columns = {"value": metrics} | ({"checkpoint before": before} if before else {}) | {"without a model": baselines}
+    rows = [(name, *(column.get(name, "") for column in columns.values())) for name in metrics]
+    return ("on the dev text", *columns), rows
 
 
 def _with_heads(start: Model, heads: Mapping[str, int], seed: int) -> tuple[Model, list[str]]:

@@ -92,7 +92,14 @@ NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "min_steps", "gradient_accumulatio
 
 
 @training_options(
-    PRETRAINING, NOT_HERE, epochs=10.0, learning_rate=OWN, schedule=OWN, warmup=OWN, weight_decay=OWN, evaluations=10
+    PRETRAINING,
+    NOT_HERE,
+    epochs=10.0,
+    learning_rate=f"{OWN}; with --init 1e-4",
+    schedule=OWN,
+    warmup=OWN,
+    weight_decay=OWN,
+    evaluations=10,
 )
 def pretrain(
     kind: Annotated[str, Argument(help=f"{', '.join(FILES)}.")],
@@ -117,14 +124,14 @@ def pretrain(
       kinfolk pretrain lstm --corpus articles.txt --minutes 45 --output language-model
       kinfolk finetune --model language-model --train reviews.csv --output stars
     """
+    from kinfolk.api.pretrain import comparison
     from kinfolk.api.pretrain import pretrain as train_model
 
     data = {"kind": kind, "corpus": [corpus, *(more or [])], "output": output, "column": column, "device": device}
     result = run_training(train_model, **data, changes=options.parse_settings(settings), **training)
     if result is not None:
-        baselines = result.baselines
-        rows = [(name, value, baselines.get(name, "")) for name, value in result.metrics.items()]
-        show_result(result, json, ("on the dev text", "value", "without a model"), rows, baselines=dict(baselines))
+        header, rows = comparison(result.metrics, result.before, result.baselines)
+        show_result(result, json, header, rows, before=dict(result.before), baselines=dict(result.baselines))
 
 
 TRANSLATOR = {
