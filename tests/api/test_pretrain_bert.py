@@ -183,3 +183,12 @@ def test_what_cannot_be_done_is_told_at_once(
     with pytest.raises(error, match=told):
         train(kind, tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize(("named", "expected"), [({}, 96), ({"inner_width": 40}, 40)], ids=["follows", "named"])
+def test_the_inner_width_follows_the_width_unless_it_is_named(
+    kind: str, named: dict[str, int], expected: int, tmp_path: Path
+) -> None:
+    train(kind, tmp_path / "run", changes={"width": 24, "layers": 1, "heads": 2, **named}, steps=1)
+    assert kinfolk.load_encoder(tmp_path / "run", device="cpu").model.config.inner_width == expected

@@ -174,6 +174,8 @@ def _config(preset: Any, tokenizer: Tokenizer, record: Pretraining, length: int,
         if tokenizer.max_length is not None and length > tokenizer.max_length:
             limit = f"{tokenizer.max_length:,} tokens (model_max_length in its tokenizer_config.json)"
             raise InputError(f"{record.length_name}={length:,}: the tokenizer is for texts of {limit}")
+    if isinstance(width := changes.get("width"), int) and hasattr(preset, "inner_width"):
+        changes = {"inner_width": 4 * width, **changes}  # as in all presets
     return make_config(preset, own, changes)
 
 
