@@ -17,13 +17,14 @@ from typer.models import ArgumentInfo
 import kinfolk
 from kinfolk.cli.main import COMMANDS as FILES
 from kinfolk.cli.main import load_command
-from kinfolk.models.family import family
+from kinfolk.models.family import count_parameters, family, preset
 from kinfolk.training.settings import settings_fields
 
 REFERENCE = Path(__file__).resolve().parents[1] / "docs" / "reference"
 COMMANDS = REFERENCE / "commands.md"
 FOUND = {"vocabulary_size", "target_vocabulary_size", "shared_tables", "pad_id", "start_id", "end_id"}  # in the data
 FOUND |= {"segments", "init_std"}
+BERTS = [f"bert-{size}" for size in ("tiny", "mini", "small", "medium", "base-uncased", "large-uncased")]
 TOP = """# Commands and options
 
 `kinfolk COMMAND --help` says the same, with the defaults of each command. Results go to stdout (`--json` where a script
@@ -91,11 +92,21 @@ def test_the_reference_of_python_has_every_public_name_verb_and_setting() -> Non
     assert {name for name in names if not re.search(rf"\b{name}\b", text)} == set()
 
 
-@pytest.mark.parametrize("name", ["kinfolk-transformer", "kinfolk-attention", "kinfolk-recurrent-lm"])
+@pytest.mark.parametrize("name", ["kinfolk-transformer", "kinfolk-attention", "kinfolk-recurrent-lm", "bert", "gpt2"])
 def test_the_reference_of_models_has_every_setting_that_a_user_may_choose(name: str) -> None:
     text = (REFERENCE / "models.md").read_text(encoding="utf-8")
     names = {item.name for item in dataclasses.fields(family(name).config)} - FOUND
     assert {item for item in names if f"`{item}`" not in text} == set()
+
+
+@pytest.mark.parametrize("name", [*BERTS, *family("gpt2").presets])
+def test_the_reference_of_models_has_the_sizes_as_they_are(name: str) -> None:
+    record, found = preset(name)
+    config, size = found.config, name.removeprefix(f"{record.name}-")
+    parameters = f"{count_parameters(record, config) / 1e6:,.1f}M"
+    sizes = (config.width, config.layers, config.heads, config.inner_width, parameters)
+    rows = [line.replace(" (the default)", "") for line in (REFERENCE / "models.md").read_text().splitlines()]
+    assert f"| {' | '.join(map(str, (size, *sizes)))} |" in rows
 
 
 if __name__ == "__main__":

@@ -44,6 +44,26 @@ def test_a_language_model_goes_on_where_it_stopped(kind: str, tmp_path: Path) ->
     assert after.tokenizer.to_json() == before.tokenizer.to_json()
     torch.testing.assert_close(after.model.state_dict(), before.model.state_dict(), rtol=0, atol=1e-6)
     assert losses(tmp_path / "run")[0] < 0.6 * begun[0]
+    assert run.before == pytest.approx(dict(run.metrics), rel=1e-4)
+
+
+@pytest.mark.parametrize(("given", "rate"), [({}, 1e-4), ({"learning_rate": 3e-4}, 3e-4)], ids=["chosen", "given"])
+def test_a_checkpoint_is_continued_at_a_low_rate_and_measured_before(
+    given: dict[str, float], rate: float, tmp_path: Path
+) -> None:
+    begun = train("gpt2", tmp_path / "begun", changes={"width": 16, "layers": 1, "heads": 2})
+    assert begun.before == {}
+    usual = {"batch_size": 8, "max_length": 12, "steps": 10, "evaluations": 1, "device": "cpu"}
+    run = kinfolk.pretrain("gpt2", LINES, tmp_path / "run", LINES[:20], init=tmp_path / "begun", **usual | given)
+    recorded = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert recorded["settings"]["optimization"]["learning_rate"] == rate
+    assert ("chosen      learning_rate 0.0001: " in str(run.data)) == (not given)
+    assert run.before == pytest.approx(dict(begun.metrics), rel=1e-5)
+    assert run.metrics["perplexity"] < run.before["perplexity"]
+    for page in ("report.md", "model/README.md"):
+        assert (
+            "| on the dev text | value | checkpoint before | without a model |" in (tmp_path / "run" / page).read_text()
+        )
 
 
 def test_a_recurrent_model_goes_on_as_its_own_kind_only(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from safetensors.torch import load_file
 import kinfolk
 from kinfolk.api.experiment import Callbacks, Trained
 from kinfolk.errors import DataError, FolderError, InputError, KinfolkError
+from kinfolk.nn.packed import pack
+from support.tiny import close
 
 THINGS = {"snow": "cold white deep", "sun": "hot yellow bright", "sea": "wet blue wide", "stone": "hard grey old"}
 SMALL: dict[str, Any] = {
@@ -82,9 +84,13 @@ def test_the_folder_is_a_bert_for_pretraining(bert: Path) -> None:
     inputs = tokenizer(*pair, return_tensors="pt")
     ours = model.tokenizer.encode(pair)
     assert inputs["input_ids"][0].tolist() == ours.ids
+    tokens = pack([ours.ids], [ours.segments])
     with torch.no_grad():
-        follows = theirs(**inputs).seq_relationship_logits.softmax(-1)[0, 0]
-    assert model.next_sentence(*pair) == pytest.approx(float(follows), abs=1e-5)
+        expected = theirs.double()(**inputs)
+        network = model.model.double()
+        hidden = network(tokens)
+        close(network.vocabulary_scores(hidden), expected.prediction_logits[0])
+        close(network.scores("next_sentence", tokens, hidden), expected.seq_relationship_logits)
 
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -120,6 +126,8 @@ def test_a_checkpoint_is_continued_with_its_tokenizer(bert: Path, tmp_path: Path
             train("bert", tmp_path / "other", **{"init": bert, "changes": None} | wrong)
     with pytest.raises(InputError, match="max_length=64: the checkpoint reads 32"):
         train("bert", tmp_path / "other", init=bert, changes=None, max_length=64)
+    with pytest.raises(InputError, match="max_length=64: the tokenizer is for texts of 32 tokens"):
+        train("bert", tmp_path / "other", tokenizer=before.tokenizer, max_length=64)
     with pytest.raises(InputError, match="GPT-2 is needed"):
         train("gpt2", tmp_path / "other", init=bert, changes=None)
 
@@ -145,6 +153,10 @@ def test_gpt2_writes_on_in_its_own_words(tmp_path: Path) -> None:
     config = transformers.AutoConfig.from_pretrained(tmp_path / "run" / "model")
     assert config.n_positions == 32
     assert config.eos_token_id == model.tokenizer.eos_id
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "model")
+    assert config.bos_token_id == config.eos_token_id
+    assert theirs.generate(max_new_tokens=3, do_sample=False)[0, 0] == config.eos_token_id  # from nothing
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "run" / "model").model_max_length == 32
     dev = documents(20, 1)
     assert model.perplexity(dev) == pytest.approx(result.metrics["perplexity"], rel=1e-4)
 
@@ -153,8 +165,8 @@ def test_gpt2_writes_on_in_its_own_words(tmp_path: Path) -> None:
     ("kind", "changes", "error", "told"),
     [
         ("bret", {}, InputError, 'did you mean "bert"'),
-        ("bert", {"corpus": ["Only one. Document."], "dev": None}, DataError, "too few"),
-        ("bert", {"dev": ["Only one. Document."]}, DataError, "two documents"),
+        ("bert", {"corpus": ["Only one. Document."], "dev": None}, DataError, "impossible: the corpus is one document"),
+        ("bert", {"dev": ["Only one. Document."]}, DataError, "the text is one document"),
         ("bert", {"corpus": documents(3), "dev": None, "documents": "lines"}, InputError, "documents"),
         ("bert", {"bptt_length": 9}, InputError, "max_length"),
         ("bert", {"max_length": 3}, InputError, "max_length=3"),
@@ -171,3 +183,12 @@ def test_what_cannot_be_done_is_told_at_once(
     with pytest.raises(error, match=told):
         train(kind, tmp_path / "run", **changes)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize(("named", "expected"), [({}, 96), ({"inner_width": 40}, 40)], ids=["follows", "named"])
+def test_the_inner_width_follows_the_width_unless_it_is_named(
+    kind: str, named: dict[str, int], expected: int, tmp_path: Path
+) -> None:
+    train(kind, tmp_path / "run", changes={"width": 24, "layers": 1, "heads": 2, **named}, steps=1)
+    assert kinfolk.load_encoder(tmp_path / "run", device="cpu").model.config.inner_width == expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import gated
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,10 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kinfolk.models.family import Family, Model, all_families
 from support.tiny import randomise
 
-ENCODERS = [family for family in all_families() if not family.is_conditional]
-GENERATING = [family for family in all_families() if "next_token" in family.heads]
+FAMILIES = [*all_families(), gated.FAMILY]
+ENCODERS = [family for family in FAMILIES if not family.is_conditional]
+GENERATING = [family for family in FAMILIES if "next_token" in family.heads]
 few = settings(max_examples=15, deadline=None, derandomize=True)
-every_family = pytest.mark.parametrize("family", all_families(), ids=lambda family: family.name)
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 every_encoder = pytest.mark.parametrize("family", ENCODERS, ids=lambda family: family.name)
 some_lengths = st.sampled_from([1, 1, 2, 5, 5, 6, 7, 20, 60])
 SIZES = {  # each config takes those that it knows

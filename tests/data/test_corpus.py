@@ -62,11 +62,32 @@ def test_a_file_without_text_is_refused_by_name(content: bytes, tmp_path: Path) 
 def test_the_last_documents_are_held_out_or_the_last_lines_of_a_single_one() -> None:
     many = [str(index) for index in range(100)]
     assert split_documents(many, 0.05, 1) == (many[:95], many[95:])
-    assert split_documents(many[:3], 0.05, 2) == (many[:1], many[1:3])
+    assert split_documents(many[:4], 0.05, 2) == (many[:2], many[2:4])
+    assert split_documents(many[:2], 0.05, 1) == (many[:1], many[1:2])
     assert split_documents(["\n".join(many)], 0.05, 1) == (["\n".join(many[:95])], ["\n".join(many[95:])])
-    for documents, least in ((["one line"], 1), (["\n".join(many)], 2), (many[:2], 2)):
-        with pytest.raises(DataError, match="too few"):
-            split_documents(documents, 0.05, least)
+
+
+@pytest.mark.parametrize("unit", [" ", ""], ids=["words", "characters"])
+def test_a_text_without_lines_is_cut_between_words_or_characters(unit: str) -> None:
+    many = [chr(ord("A") + number % 26) for number in range(100)]
+    assert split_documents([unit.join(many)], 0.05, 1) == ([unit.join(many[:95])], [unit.join(many[95:])])
+    ((train,), (dev,)) = split_documents([f"title\n{unit.join(many)}"], 0.05, 1)
+    assert train.startswith("title")
+    assert unit.join(many).endswith(dev)
+    assert len(dev) < 20
+
+
+@pytest.mark.parametrize(
+    ("documents", "least", "told"),
+    [
+        (["one line"], 1, r"a\.txt is one short text"),
+        (["one\nline"], 2, r"next-sentence prediction is impossible: a\.txt is one document"),
+        (["1", "2", "3"], 2, r"a\.txt is 3 documents, fewer than 2 to train on and 2 for dev"),
+    ],
+)
+def test_what_cannot_be_divided_is_told(documents: list[str], least: int, told: str) -> None:
+    with pytest.raises(DataError, match=told):
+        split_documents(documents, 0.05, least, "a.txt")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from kinfolk.models.family import Family, Model, count_parameters, family
+from kinfolk.models.family import Family, Model, count_parameters, family, init_model
 from kinfolk.nn.heads import TextHead
 from kinfolk.nn.packed import pack
 from support.tiny import randomise
@@ -84,6 +84,17 @@ def test_mpnet_feels_distances_by_one_table_for_all_layers() -> None:
     tables = [name for name, _ in model.named_parameters() if "bias.table" in name]
     assert tables == ["body.bias.table.weight"]
     assert changed(model, model.body.bias.table.weight, 1)
+
+
+@pytest.mark.parametrize("layers", [2, 8])
+def test_gpt2_starts_smaller_what_goes_into_the_residual_sum(layers: int) -> None:
+    gpt2 = family("gpt2")
+    config = gpt2.config.make(**SIZES | {"width": 64, "inner_width": 256, "layers": layers})
+    for block in init_model(gpt2, config, seed=3).body.stack.blocks:
+        for projection in (block.attention.output, block.feed_forward.down):
+            assert projection.weight.std().item() == pytest.approx(0.02 / (2 * layers) ** 0.5, rel=0.05)
+        for projection in (block.attention.qkv, block.feed_forward.up):
+            assert projection.weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 @pytest.mark.parametrize("family", [family(name) for name in BERTS], ids=lambda family: family.name)

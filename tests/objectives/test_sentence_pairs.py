@@ -94,10 +94,16 @@ def test_an_epoch_reads_all_of_a_text() -> None:
     assert len(seen & set(range(6000))) > 5900
 
 
-@pytest.mark.parametrize("documents", [0, 1])
-def test_one_document_has_no_other_to_take_a_text_from(documents: int) -> None:
-    with pytest.raises(DataError, match="two documents"):
-        SentencePairs(corpus(documents), Frame(), LENGTH, 8, 0)  # type: ignore[arg-type]
+def test_one_document_has_no_other_to_take_a_text_from() -> None:
+    with pytest.raises(DataError, match="the text is one document"):
+        SentencePairs(corpus(1), Frame(), LENGTH, 8, 0)  # type: ignore[arg-type]
+
+
+def test_documents_of_one_sentence_each_have_nothing_that_follows() -> None:
+    ends = np.arange(0, 41, 4)
+    lines = EncodedCorpus(np.arange(40, dtype=np.int32), ends, np.arange(11), 40)
+    with pytest.raises(DataError, match="none of the 10 documents has two sentences; put blank lines"):
+        SentencePairs(lines, Frame(), LENGTH, 8, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("a", "b"), [(3, 4), (50, 2), (2, 50), (50, 50), (1, 1), (9, 8), (0, 30)])

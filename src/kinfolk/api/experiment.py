@@ -74,6 +74,7 @@ class Trained:
     by_seed: Mapping[int, Mapping[str, float]]
     result: EvalResult
     baselines: Mapping[str, float]  # what some metrics are without a model
+    before: Mapping[str, float]  # what they were of a checkpoint whose pre-training was continued
     notes: Sequence[str]
 
     @property
@@ -134,6 +135,7 @@ class Experiment(ABC):
     rows: Rows  # of the table of the training: what was trained on
     initialized: Sequence[str] = ()  # names of parameters that are new beside those of a checkpoint
     baselines: Mapping[str, float] = MappingProxyType({})  # what some metrics are without a model
+    before: Mapping[str, float] = MappingProxyType({})  # what they were before training, where that is asked
 
     @abstractmethod
     def init_model(self, seed: int) -> tuple[Model, list[str]]:
@@ -185,7 +187,7 @@ class Experiment(ABC):
         notes = [*notes, *(note for result in results.values() for note in result.notes), *self.collapsed(by_seed)]
         notes += world().on_main(lambda: self._keep(results, best, notes, report)) or []
         result = results[best].result
-        return Trained(self.folder, self.summary, self.initialized, by_seed, result, self.baselines, notes)
+        return Trained(self.folder, self.summary, self.initialized, by_seed, result, self.baselines, self.before, notes)
 
     def train_seeds(self, seeds: int, session: Session) -> dict[int, SeedResult]:
         first = self.settings.seed

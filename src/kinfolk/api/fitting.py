@@ -98,9 +98,12 @@ def fit_finetuning(examples: int, width: int, named: Mapping[str, Any]) -> Fitte
     return fitted
 
 
-def fit_pretraining(tokens: int, parameters: int, named: Mapping[str, Any]) -> Fitted:
-    """What suits a corpus of so many tokens and a model of so many parameters, of dropout."""
+def fit_pretraining(tokens: int, parameters: int, continued: bool, named: Mapping[str, Any]) -> Fitted:
+    """What suits a corpus of so many tokens and a model of so many parameters, of dropout; where it is `continued`, of
+    learning_rate."""
     fitted = Fitted(dict(named))
-    if tokens > parameters:
+    if continued:
+        fitted.choose("learning_rate", 1e-4, "low, so that the checkpoint keeps what it knows")
+    elif tokens > parameters:
         fitted.choose("dropout", 0.0, f"{parameters:,} parameters cannot learn {tokens:,} tokens by heart")
     return fitted

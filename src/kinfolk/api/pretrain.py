@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from kinfolk.api.experiment import Experiment, SeedResult, Trained, begin, content_hash, make_config
+from kinfolk.api.experiment import Experiment, SeedResult, Session, Trained, begin, content_hash, make_config
 from kinfolk.api.fitting import Fitted, fit_pretraining
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
 from kinfolk.checkpoints.folder import pick_device
-from kinfolk.data.corpus import Corpus, EncodedCorpus, encode_corpus, read_documents, split_documents
+from kinfolk.data.corpus import Corpus, EncodedCorpus, corpus_name, encode_corpus, read_documents, split_documents
 from kinfolk.data.summary import Summary
 from kinfolk.errors import InputError, check_choice, check_int
 from kinfolk.models.family import Model, count_parameters, init_model, weights_hash, with_dropout
@@ -37,18 +37,6 @@ HELD_OUT = 0.05  # of the documents, the last ones, where there is no dev text
 SHORTEST = 8  # tokens of a sample
 SAMPLES, SAMPLE_TOKENS = 5, 40  # generated for the report
 FINETUNE = "`kinfolk finetune --model this-folder …` starts a classifier or a tagger from it."
-KINDS = {  # by head: what the model does, the hub's name for it, how to ask it
-    "next_token": (
-        "predicts the next token of a text",
-        "text-generation",
-        'print(model.generate("a text of yours"))\nprint(model.perplexity(["texts", "of yours"]))',
-    ),
-    "masked_lm": (
-        "predicts hidden tokens of a text",
-        "fill-mask",
-        'print(model.fill("a [MASK] of yours"))\nprint(model.next_sentence("a text of yours", "and another"))',
-    ),
-}
 
 
 def pretrain(
@@ -105,7 +93,7 @@ def pretrain(
         raise InputError(f"the tokenizer that is given is used: leave out {', '.join(wanted)}")
     texts = read_documents(corpus, documents, column)
     if dev is None:
-        sides = split_documents(texts, HELD_OUT, record.task.least_documents)
+        sides = split_documents(texts, HELD_OUT, record.task.least_documents, corpus_name(corpus))
     else:
         sides = texts, read_documents(dev, documents, column)
     tokenizer = tokenizer or train_tokenizer(
@@ -127,11 +115,14 @@ def pretrain(
             raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
         length = config.context
     train, held_out = (encode_corpus(tokenizer, side, record.task.by_sentence) for side in sides)
-    fitted, usual = Fitted(), config
-    if start is None:
-        named = {"dropout": (changes or {}).get("dropout", (changes or {}).get("attention_dropout"))}
-        fitted = fit_pretraining(len(train.ids), count_parameters(family, config), named)
-        config = with_dropout(config, fitted["dropout"]) if "dropout" in fitted.reasons else config
+    named = {"dropout": (changes or {}).get("dropout", (changes or {}).get("attention_dropout"))}
+    named["learning_rate"] = training.get("learning_rate", training.get("optimization"))
+    parameters = count_parameters(family, config) if start is None else 0
+    fitted, usual = fit_pretraining(len(train.ids), parameters, start is not None, named), config
+    if "dropout" in fitted.reasons:
+        config = with_dropout(config, fitted["dropout"])
+    if "learning_rate" in fitted.reasons:
+        settings = settings.but(learning_rate=fitted["learning_rate"])
     task = record.task(train, held_out, tokenizer, config, batch_size or record.batch_size, length, settings.seed)
     return PretrainingExperiment(kind, record, task, settings, folder, used, start, usual, fitted).run(session)
 
@@ -172,6 +163,11 @@ def _config(preset: Any, tokenizer: Tokenizer, record: Pretraining, length: int,
     own["pad_id"] = tokenizer.eos_id if tokenizer.pad_id is None else tokenizer.pad_id
     if not preset.carries_state:  # positions that no sample reaches would stay as random as they began
         own["positions"] = length
+        if tokenizer.max_length is not None and length > tokenizer.max_length:
+            limit = f"{tokenizer.max_length:,} tokens (model_max_length in its tokenizer_config.json)"
+            raise InputError(f"{record.length_name}={length:,}: the tokenizer is for texts of {limit}")
+    if isinstance(width := changes.get("width"), int) and hasattr(preset, "inner_width"):
+        changes = {"inner_width": 4 * width, **changes}  # as in all presets
     return make_config(preset, own, changes)
 
 
@@ -228,6 +224,12 @@ class PretrainingExperiment(Experiment):
         model, initialized = _with_heads(self.start.model, self.record.heads, seed)
         return model.to(self.device), initialized
 
+    def train(self, seed: int, folder: Path, session: Session, seeds: int = 1) -> SeedResult:
+        """The checkpoint is evaluated before it is continued."""
+        if self.start is not None:
+            self.before = self.task.evaluate(self.init_model(seed)[0].eval(), thorough=True)
+        return super().train(seed, folder, session, seeds)
+
     def objective(self, model: Model) -> Any:
         return self.task.objective
 
@@ -252,20 +254,28 @@ class PretrainingExperiment(Experiment):
         return settings | {"batch": f"{self.task.batch_size:,} samples of {self.task.length:,} tokens"}
 
     def content(self, results: dict[int, SeedResult], best: int) -> dict[str, Any]:
-        model, head, baselines = self.text_model(results[best].model), next(iter(self.record.heads)), self.baselines
-        metrics = [(name, value, baselines.get(name, "")) for name, value in results[best].result.metrics.items()]
+        model, record = self.text_model(results[best].model), self.record
+        header, metrics = comparison(results[best].result.metrics, self.before, self.baselines)
         texts = model.generate([""] * SAMPLES, SAMPLE_TOKENS, slide=True) if isinstance(model, LanguageModel) else []
         note = f"{self.task.note} The best checkpoint was selected on the same text: slightly optimistic."
-        effect, pipeline, verb = KINDS[head]
         knows = "It knows only its corpus." if self.start is None else "It continued a checkpoint, which knew more."
         return {
-            "header": HEADER.format(pipeline),
-            "description": f"This {model.model.family.title} {effect}. It was trained with kinfolk.",
-            "use": USE.format(verb, FINETUNE),
-            "metrics": f"{table(('on the dev text', 'value', 'without a model'), metrics)}\n\n{note}",
+            "header": HEADER.format(record.pipeline),
+            "description": f"This {model.model.family.title} {record.effect}. It was trained with kinfolk.",
+            "use": USE.format(record.example, FINETUNE),
+            "metrics": f"{table(header, metrics)}\n\n{note}",
             "limits": [f"{knows} The licence is not stated here: it depends on the data."],
             "details": {"Samples": "\n".join(f"- {escaped(text, 1000)}" for text in texts)} if texts else {},
         }
+
+
+def comparison(
+    metrics: Mapping[str, float], before: Mapping[str, float], baselines: Mapping[str, float]
+) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """A table of the metrics beside those of the checkpoint before, if one was continued, and those without a model."""
+    columns = {"value": metrics} | ({"checkpoint before": before} if before else {}) | {"without a model": baselines}
+    rows = [(name, *(column.get(name, "") for column in columns.values())) for name in metrics]
+    return ("on the dev text", *columns), rows
 
 
 def _with_heads(start: Model, heads: Mapping[str, int], seed: int) -> tuple[Model, list[str]]:

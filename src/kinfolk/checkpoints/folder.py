@@ -162,7 +162,10 @@ class TextModel:
         path = Path(folder)
         with atomic_folder(path) as temporary:
             write_checkpoint(temporary, self)
-            self.tokenizer.save(temporary)
+            if isinstance(self.tokenizer, Tokenizer):
+                self.tokenizer.save(temporary, self.model.config.context)
+            else:
+                self.tokenizer.save(temporary)
             if self.recipe is not None:
                 write_recipe(temporary, self.recipe, self.model.config.width)
             if card is not None:
@@ -338,6 +341,7 @@ def write_checkpoint(folder: Path, checkpoint: TextModel) -> None:
     state = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
     tensors = divide(state, sources(family, config, state, prefix))
     settings = checkpoint.hf_config | config.to_hf()
+    settings = {name: settings[repeated] for name, repeated in config.hf_repeats.items()} | settings
     name, head = _tied_head(model)
     if head is not None:
         settings["tie_word_embeddings"] = head.table is None

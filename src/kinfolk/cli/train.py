@@ -13,6 +13,7 @@ from typer import Argument, BadParameter, Option
 from kinfolk.cli import options
 from kinfolk.cli.options import PRETRAINED_ONLY, option, parsed, training_options
 from kinfolk.cli.output import run_training, show_result
+from kinfolk.objectives.kinds import FILES
 
 TASK = "classify, multilabel, regress, tag (token classification), answer (extractive question answering) or choose "
 FROZEN = (
@@ -80,7 +81,7 @@ PRETRAINING = {
     "dev": option(Path, "Dev text; without it the last twentieth of the documents is held out."),
     "documents": option(str, DOCUMENTS),
     "init": option(str, "Continue this checkpoint, with its tokenizer."),
-    "size": option(str, "bert, gpt2: tiny, mini, small …; recurrent: small, medium, large."),
+    "size": option(str, "Of the kind: tiny, mini, small …; recurrent: small, medium, large."),
     **options.VOCABULARY,
     "lowercase": option(bool, "Lower-case the text.  [default: bert does]", "--lowercase/--cased"),
     "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 16 or 32]", min=1),
@@ -91,10 +92,17 @@ NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "min_steps", "gradient_accumulatio
 
 
 @training_options(
-    PRETRAINING, NOT_HERE, epochs=10.0, learning_rate=OWN, schedule=OWN, warmup=OWN, weight_decay=OWN, evaluations=10
+    PRETRAINING,
+    NOT_HERE,
+    epochs=10.0,
+    learning_rate=f"{OWN}; with --init 1e-4",
+    schedule=OWN,
+    warmup=OWN,
+    weight_decay=OWN,
+    evaluations=10,
 )
 def pretrain(
-    kind: Annotated[str, Argument(help="bert, gpt2, lstm, gru, rnn, or gru_reset_before (Cho 2014).")],
+    kind: Annotated[str, Argument(help=f"{', '.join(FILES)}.")],
     corpus: Annotated[Path, Option(help="Text, or a table with a column of texts.")],
     output: options.RunFolder,
     training: dict[str, Any],
@@ -106,8 +114,9 @@ def pretrain(
 ) -> None:
     """Pre-train a model on your own text; its tokenizer is trained too, or comes with the checkpoint to continue.
 
-    bert: masked LM and next sentence; the others: next token. The same command resumes after a crash. The model
-    initialises a classifier or tagger (finetune); a language model generates, and can start a translator's decoder.
+    bert: masked LM and next sentence; the others: next token (gru_reset_before: Cho 2014). The same command
+    resumes after a crash. The model initialises a classifier or tagger (finetune); a language model generates, and can
+    start a translator's decoder.
 
     Examples:
       kinfolk pretrain bert --corpus articles.txt --minutes 45 --output my-bert
@@ -115,14 +124,14 @@ def pretrain(
       kinfolk pretrain lstm --corpus articles.txt --minutes 45 --output language-model
       kinfolk finetune --model language-model --train reviews.csv --output stars
     """
+    from kinfolk.api.pretrain import comparison
     from kinfolk.api.pretrain import pretrain as train_model
 
     data = {"kind": kind, "corpus": [corpus, *(more or [])], "output": output, "column": column, "device": device}
     result = run_training(train_model, **data, changes=options.parse_settings(settings), **training)
     if result is not None:
-        baselines = result.baselines
-        rows = [(name, value, baselines.get(name, "")) for name, value in result.metrics.items()]
-        show_result(result, json, ("on the dev text", "value", "without a model"), rows, baselines=dict(baselines))
+        header, rows = comparison(result.metrics, result.before, result.baselines)
+        show_result(result, json, header, rows, before=dict(result.before), baselines=dict(result.baselines))
 
 
 TRANSLATOR = {

@@ -26,7 +26,17 @@ CHUNK_TEXTS = 2048  # encoded at a time
 SENTENCE_END = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*(?=\s)|[。！？｡؟।]+[」』”’）]*)")
 INITIAL = re.compile(r"(?:^|[\s(\"“'.])(?:\w|[A-Z]\w{1,2})\.$")  # of a name, or a title: J. Dr. Mrs.
 
+UNITS = "\n", " ", ""  # lines, words, characters: what a single text is cut between
+BRING_DOCUMENTS = "put blank lines between documents, or give several files with documents=whole"
+
 Corpus = str | Path | Sequence[str | Path]
+
+
+def corpus_name(source: Corpus) -> str:
+    """What a message calls it."""
+    if isinstance(source, str | Path):
+        return str(source)
+    return ", ".join(map(str, source[:3])) if any(isinstance(path, Path) for path in source) else "the corpus"
 
 
 def read_documents(source: Corpus, documents: str | None = None, column: str | None = None) -> list[str]:
@@ -36,14 +46,13 @@ def read_documents(source: Corpus, documents: str | None = None, column: str | N
         check_choice("documents", documents, DOCUMENTS)
     paths = [source] if isinstance(source, str | Path) else list(source)
     if isinstance(source, str | Path) or any(isinstance(path, Path) for path in paths):
-        location = ", ".join(map(str, paths[:3]))
         texts = [text for path in paths for text in _read_file(Path(path), documents, column)]
     elif column is not None or documents is not None:
         raise InputError("column and documents are those of files; each text of a list is a document")
     else:
-        location, texts = "the corpus", [text for text in check_texts(paths) if text.strip()]
+        texts = [text for text in check_texts(paths) if text.strip()]
     if not texts:
-        raise DataError(f"{location}: there is no text that is not blank; bring one")
+        raise DataError(f"{corpus_name(source)}: there is no text that is not blank; bring one")
     return texts
 
 
@@ -61,18 +70,25 @@ def _read_file(path: Path, documents: str | None, column: str | None) -> list[st
     return stretches
 
 
-def split_documents(documents: Sequence[str], share: float, least: int) -> tuple[list[str], list[str]]:
-    """Train and dev: the last documents, at least `least`; of a single document, its last lines."""
+def split_documents(
+    documents: Sequence[str], share: float, least: int, name: str = "the corpus"
+) -> tuple[list[str], list[str]]:
+    """Train and dev: the last documents, at least `least` on either side; of a single document its last lines, or words
+    where lines are few."""
     count = max(least, int(len(documents) * share))
-    if len(documents) > count:
+    if len(documents) >= count + least:
         return list(documents[:-count]), list(documents[-count:])
-    lines = documents[0].split("\n") if len(documents) == 1 else []
-    count = max(1, int(len(lines) * share))
-    if least > 1 or len(lines) <= count:
-        need = "next-sentence prediction needs other documents, and " if least > 1 else ""
-        few = f"{need}too few documents ({len(documents):,}) to hold {least} out of them for dev"
-        raise DataError(f"{few}; bring more text, or say what a document is (documents=lines, blank-lines or whole)")
-    return ["\n".join(lines[:-count])], ["\n".join(lines[-count:])]
+    if least > 1:
+        impossible = f"next-sentence prediction is impossible: {name} is"
+        if len(documents) == 1:
+            raise DataError(f"{impossible} one document; {BRING_DOCUMENTS}")
+        few = f"{len(documents)} documents, fewer than {least} to train on and {least} for dev"
+        raise DataError(f"{impossible} {few}; bring more text, or one for dev")
+    for unit in UNITS:
+        parts = documents[0].split(unit) if unit else list(documents[0])
+        if count := int(len(parts) * share):
+            return [unit.join(parts[:-count])], [unit.join(parts[-count:])]
+    raise DataError(f"{name} is one short text: too little to hold out a part for dev; bring more text, or one for dev")
 
 
 def split_sentences(text: str) -> list[str]:

@@ -42,6 +42,7 @@ class Config:
     hf_required: ClassVar[dict[str, Any]] = {}  # public settings that change the model, and the one value we build
     hf_values: ClassVar[dict[str, dict[str, str]]] = {"activation": HF_ACTIVATIONS}  # field: public values and ours
     hf_defaults: ClassVar[dict[str, Any]] = {}  # what a public file means by leaving a setting out, where not ours
+    hf_repeats: ClassVar[dict[str, str]] = {}  # public settings that we write as another one where a folder has none
     sizes: ClassVar[tuple[str, ...]] = ("vocabulary_size", "width", "positions")  # fields that are at least 1
     choices: ClassVar[dict[str, Sequence[str]]] = {}  # fields with a list of values
 

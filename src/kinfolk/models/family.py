@@ -93,7 +93,7 @@ class Preset:
 @torch.no_grad()
 def init_normal(model: Any, seed: int = 0, std: float | None = None) -> None:
     """BERT's start: matrices and tables from N(0, init_std) or another `std`, biases zero, norms the identity. Other
-    parameters, such as a gate, have no usual start: a function of the family's own says it (Family.initialize)."""
+    vectors and scalars, such as a gate, have no usual start and are left: Family.initialize fills them as well."""
     generator = torch.Generator().manual_seed(seed)
     std = model.config.init_std if std is None else std
     for module in model.modules():
@@ -102,9 +102,7 @@ def init_normal(model: Any, seed: int = 0, std: float | None = None) -> None:
                 weight.fill_(1.0 if name == "weight" else 0.0)
             elif name.endswith("bias"):
                 weight.zero_()
-            elif weight.ndim < 2 and "bias" not in name:
-                raise TypeError(f"{type(module).__name__}.{name}: Family.initialize must say how it starts")
-            else:
+            elif weight.ndim > 1 or "bias" in name:
                 weight.copy_(torch.empty(weight.shape).normal_(0.0, std, generator=generator))
 
 
@@ -263,7 +261,13 @@ def init_model(family: Family, config: Any, seed: int = 0, heads: Mapping[str, i
     with torch.device("meta"):
         model = Model(family, config, heads)
     model.to_empty(device="cpu")
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.fill_(math.nan)
     family.initialize(model, seed)
+    left = [name for name, weight in model.named_parameters() if weight.isnan().any()]
+    if left:
+        raise TypeError(f"Family.initialize of {family.title} must say how {', '.join(left)} start")
     return model
 
 
@@ -292,8 +296,7 @@ def with_new_head(
         raise MissingHeadError(f"{family.title} has no {name} head; its heads are {', '.join(family.heads)}")
     if dropout is not None:
         config = with_dropout(config, dropout)
-    new = Model(family, config, {name: labels})
-    init_normal(new, seed)
+    new = init_model(family, config, seed, {name: labels})
     body = {tensor: weight for tensor, weight in model.state_dict().items() if tensor.startswith("body.")}
     initialized = new.load_state_dict(body, strict=False).missing_keys
     return new.to(model.device), initialized

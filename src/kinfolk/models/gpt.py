@@ -48,6 +48,7 @@ class GptConfig(BertConfig):
     )  # fmt: skip
     hf_values: ClassVar = {"activation": {"gelu": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}}
     hf_required: ClassVar[dict[str, Any]] = {}
+    hf_repeats: ClassVar = {"bos_token_id": "eos_token_id"}  # so that transformers generates from nothing
 
     def __post_init__(self) -> None:
         if self.inner_width == 0:

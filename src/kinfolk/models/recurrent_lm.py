@@ -12,7 +12,7 @@ Network Regularization", whose three sizes are the presets; Dai and Le 2015, "Se
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from kinfolk.errors import ConfigError
 from kinfolk.models.config import Config
 from kinfolk.models.encoder_family import TextForm, task_heads
-from kinfolk.models.family import Family, Head, Preset, init_xavier
+from kinfolk.models.family import Family, Head, Preset, init_normal, init_xavier
 from kinfolk.nn.fast.linear import Dropout, Embedding
 from kinfolk.nn.heads import VocabularyHead
 from kinfolk.nn.packed import Layout, Tokens
@@ -126,9 +126,13 @@ def build_body(config: RecurrentLmConfig) -> RecurrentBody:
 
 
 @torch.no_grad()
-def init_recurrent(model: nn.Module, seed: int = 0) -> None:
-    """Xavier's start, with the biases of LSTMs' forget gates at one (Jozefowicz et al. 2015)."""
+def init_recurrent(model: Any, seed: int = 0) -> None:
+    """Xavier's start, with the biases of LSTMs' forget gates at one (Jozefowicz et al. 2015). Heads of tasks start from
+    N(0, init_std)."""
     init_xavier(model, seed)
+    for head in model.heads.values():
+        if not isinstance(head, VocabularyHead):
+            init_normal(head, seed, model.config.init_std)
     for module in model.modules():
         if isinstance(module, nn.LSTM):
             module.get_parameter("bias_ih_l0")[module.hidden_size : 2 * module.hidden_size] = 1.0

@@ -227,6 +227,9 @@ RECURRENT = Pretraining(
     roles=ENDS,
     batch_size=32,
     length=35,
+    effect="predicts the next token of a text",
+    pipeline="text-generation",
+    example='print(model.generate("a text of yours"))\nprint(model.perplexity(["texts", "of yours"]))',
     length_name="bptt_length",
     settings={"learning_rate": 2e-3, "schedule": "cosine", "warmup": 0.05, "weight_decay": 0.0},
 )

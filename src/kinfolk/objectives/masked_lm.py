@@ -26,7 +26,7 @@ from kinfolk.text.families import BERT_ROLES
 from kinfolk.text.tokenizer import Tokenizer
 
 RATE, MASKED, RANDOM = 0.15, 0.8, 0.1  # chosen; of these replaced by the mask, and by another token
-EVAL_SAMPLES = 256, 2_048  # of the dev text, while training and at the end
+EVAL_SAMPLES = 512, 2_048  # of the dev text, while training (fewer tell little of next sentences) and at the end
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,9 @@ PRETRAINING = {
         lowercase=True,
         batch_size=16,
         length=128,
+        effect="predicts hidden tokens of a text",
+        pipeline="fill-mask",
+        example='print(model.fill("a [MASK] of yours"))\nprint(model.next_sentence("a text of yours", "and another"))',
         settings={"learning_rate": 1e-3, "schedule": "linear", "warmup": 0.1, "betas": (0.9, 0.98)},
     )
 }

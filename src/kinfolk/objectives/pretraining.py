@@ -1,9 +1,9 @@
-"""What a pre-training is: what `kinfolk pretrain NAME` asks of the file that knows. A new one adds a line here.
+"""What a pre-training is: what `kinfolk pretrain NAME` asks of the file that knows (kinds.py).
 
     corpus ──> samples, anew in every epoch ──> losses by name ──> metrics on the dev text
 
 The file's `PRETRAINING` has a record by name: family and sizes, tokenizer, usual settings, and the task, which is an
-objective with the samples it wants and the metrics that tell how well it is met.
+objective with the samples it wants and the metrics that tell how well it is met. A model card quotes the record, too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 from kinfolk.data.batching import Plan
 from kinfolk.data.corpus import EncodedCorpus
 from kinfolk.errors import check_choice
+from kinfolk.objectives.kinds import FILES
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.text.tokenizer import Tokenizer
 
@@ -37,16 +38,13 @@ class Pretraining:
     roles: Mapping[str, str]  # its special tokens
     batch_size: int
     length: int  # tokens of a sample
+    effect: str  # what the model does, in a sentence that begins "This BERT"
+    pipeline: str  # the hub's name for that
+    example: str  # lines of Python that ask the `model` for it
     lowercase: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)  # usual ones of training
     length_name: str = "max_length"  # what the user calls `length`
     changes: Mapping[str, Any] = field(default_factory=dict)  # of the preset's config
-
-
-FILES = {
-    **dict.fromkeys(("lstm", "gru", "rnn", "gru_reset_before", "gpt2"), "kinfolk.objectives.language_model"),
-    "bert": "kinfolk.objectives.masked_lm",
-}
 
 
 def pretraining(name: str) -> Pretraining:

@@ -11,7 +11,7 @@ import random
 
 import numpy as np
 
-from kinfolk.data.corpus import EncodedCorpus
+from kinfolk.data.corpus import BRING_DOCUMENTS, EncodedCorpus
 from kinfolk.errors import DataError, InputError
 from kinfolk.objectives.objective import Sample
 from kinfolk.objectives.pretraining import EpochSamples
@@ -29,9 +29,11 @@ class SentencePairs(EpochSamples):
             raise InputError("the tokenizer has no tokens that frame a pair (cls and sep)")
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         counts = np.diff(corpus.documents)
-        if len(counts) < 2 or not (counts > 1).any():
-            need = "next-sentence prediction needs two documents (blank lines divide them), one with two sentences"
-            raise DataError(f"{need}; this text has {len(counts):,}; documents=lines takes every line for one")
+        if len(counts) < 2:
+            raise DataError(f"next-sentence prediction is impossible: the text is one document; {BRING_DOCUMENTS}")
+        if not (counts > 1).any():
+            short = f"none of the {len(counts):,} documents has two sentences"
+            raise DataError(f"next-sentence prediction is impossible: {short}; {BRING_DOCUMENTS}")
         sizes = np.diff(corpus.sentences[corpus.documents])
         self.starts = np.concatenate([[0], np.cumsum(np.where(counts > 1, sizes, 0))])  # of documents that can give A
         super().__init__(max(1, int(self.starts[-1]) // self.content), batch_size, seed)

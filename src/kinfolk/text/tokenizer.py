@@ -71,9 +71,13 @@ class Tokenizer:
         """Read a folder or a single file; `family` is the model's public type, by default that of config.json."""
         return cls(read_source(Path(path), family))
 
-    def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json, its settings and, where the kind has them, vocab.txt or vocab.json and merges.txt."""
-        save_folder(Path(folder), self._library.to_str(), self.special_tokens, self._settings)
+    def save(self, folder: str | Path, max_length: int | None = None) -> None:
+        """Write tokenizer.json, its settings and, where the kind has them, vocab.txt or vocab.json and merges.txt.
+
+        `max_length` is what the model reads at once, unless the tokenizer has a `max_length` of its own.
+        """
+        length = {} if max_length is None else {"model_max_length": max_length}
+        save_folder(Path(folder), self._library.to_str(), self.special_tokens, length | self._settings)
 
     def to_json(self) -> str:
         """Everything as one string, for `from_json`."""
