@@ -44,10 +44,16 @@ def test_a_batch_of_ragged_prompts_equals_one_by_one(model: LanguageModel, optio
     together = model.generate(PROMPTS, max_tokens=12, **options)  # type: ignore[arg-type]
     assert len(set(together)) == len(PROMPTS)
     alone = [model.generate(prompt, max_tokens=12, **options) for prompt in PROMPTS]  # type: ignore[arg-type]
-    if "seed" in options:  # the first of a call draws the numbers of the first
-        together, alone = together[:1], alone[:1]
     assert together == alone
-    assert all(text.startswith(prompt) for text, prompt in zip(together, PROMPTS, strict=False))
+    assert all(text.startswith(prompt) for text, prompt in zip(together, PROMPTS, strict=True))
+
+
+def test_what_is_drawn_hangs_on_the_prompt_not_on_its_place(model: LanguageModel) -> None:
+    five = model.generate(["Snow"] * 5, max_tokens=12, seed=3)
+    assert len(set(five)) == 5
+    assert model.generate(["A", "Snow", "", "Snow"], max_tokens=12, seed=3)[1::2] == five[:2]
+    assert model.generate(["A"] * 70 + ["Snow"], max_tokens=2, seed=3)[-1] == model.generate("Snow", 2, seed=3)
+    assert model.generate(["Snow", "A"], 90, seed=3, slide=True)[0] == model.generate("Snow", 90, seed=3, slide=True)
 
 
 def test_greedy_texts_are_those_of_the_reference(model: LanguageModel, folder: Path) -> None:

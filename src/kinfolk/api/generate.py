@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import count
 from typing import TypedDict, Unpack, overload
 
@@ -28,7 +30,6 @@ from kinfolk.text.tokenizer import Tokenizer
 BATCH_PROMPTS = 64
 MANY_UNKNOWN = 0.1  # of all tokens: beyond, a perplexity says little
 UNKNOWN = "\ufffd"  # in place of a token that the vocabulary cannot spell
-STRIDE = 2**40  # between the random numbers of a text's windows
 
 
 class UnknownWarning(UserWarning):
@@ -119,14 +120,19 @@ def generate_texts(
     """Prompts with the text generated after them, at most `max_tokens` tokens; a string for a string.
 
     The next token is drawn at random, the same for the same seed; with a `temperature` of 0 it is the likeliest
-    (greedy), and with `beam` the likeliest text is sought. A prompt gives the same text alone and beside others.
+    (greedy), and with `beam` the likeliest text is sought. A prompt gives the same text alone and beside others; where
+    it is given several times, each draws a text of its own.
     A text must fit the model's context unless it may `slide`: then it goes on from its last half.
     """
     settings = GenerateSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), beam, slide)
     texts: list[str] = []
+    seen: Counter[bytes] = Counter()
     for some in chunks(list(check_texts([prompts] if isinstance(prompts, str) else prompts)), BATCH_PROMPTS):
         batch = [_Writing(language_model, prompt, settings) for prompt in some]
-        _write(batch, len(texts), settings)
+        for writing in batch:
+            writing.copy = seen[writing.told]
+            seen[writing.told] += 1
+        _write(batch, settings)
         texts += [writing.prompt + writing.text() for writing in batch]
     return texts[0] if isinstance(prompts, str) else texts
 
@@ -150,7 +156,7 @@ def _pieces(writing: _Writing, settings: GenerateSettings) -> Iterator[str]:
     model, shown = writing.model, 0
     yield writing.prompt
     decoded = torch.inference_mode()(steps)  # as a decorator, so that it holds only while a token is computed
-    for _, request, numbers in _windows([writing], 0):
+    for _, request, numbers in _windows([writing]):
         for _, ids, _ in decoded(model, request, chooser(request, settings.sampling, numbers)):
             token = int(ids[0])
             writing.add([token], token == model.config.end_id)
@@ -161,10 +167,10 @@ def _pieces(writing: _Writing, settings: GenerateSettings) -> Iterator[str]:
                 shown = whole
 
 
-def _write(batch: Sequence[_Writing], first: int, settings: GenerateSettings) -> None:
-    """Write all texts of a batch to their ends; `first` is the number of the first one in the whole job."""
+def _write(batch: Sequence[_Writing], settings: GenerateSettings) -> None:
+    """Write all texts of a batch to their ends."""
     options = None if settings.beam is None else Beam(settings.beam, penalty=Penalty(0.0))
-    for writings, request, numbers in _windows(batch, first):
+    for writings, request, numbers in _windows(batch):
         model = writings[0].model
         if options is None:
             hypotheses = sample(model, request, settings.sampling, numbers)
@@ -184,6 +190,7 @@ class _Writing:
         if len(ids) > 1 and not model.config.carries_state:
             del ids[0]
         self.before, self.new, self.done = ids, list[int](), False
+        self.told, self.copy = np.array(ids, dtype="<i8").tobytes(), 0  # how many equal prompts came before it
         self._start = int(ids[0] == end)
         self._known = tokenizer.decode(ids[self._start :], unknown=UNKNOWN)
         # a blank at its end, which most tokenizers do not read
@@ -204,6 +211,11 @@ class _Writing:
         ids = ids if len(ids) <= context else ids[-max(1, context // 2) :]
         return ids, min(left, context - len(ids) + 1)
 
+    def random_numbers(self, window: int) -> int:
+        """Which random numbers a window takes: a hash of the prompt, so that neither its place nor others matter."""
+        place = np.array([self.copy, window], dtype="<i8").tobytes()
+        return int.from_bytes(blake2b(self.told + place, digest_size=8).digest(), "little") >> 1
+
     def add(self, ids: list[int], finished: bool) -> None:
         """Tokens that were written; `finished`: the end came after (or as the last of) them."""
         self.new += [token for token in ids if token != self.model.config.end_id]
@@ -215,14 +227,13 @@ class _Writing:
         return whole[len(self._known) :]
 
 
-def _windows(batch: Sequence[_Writing], first: int) -> Iterator[tuple[list[_Writing], Request, list[int]]]:
+def _windows(batch: Sequence[_Writing]) -> Iterator[tuple[list[_Writing], Request, list[int]]]:
     """Until all have ended: the texts that go on, what to generate for them, and which random numbers each takes."""
     for window in count():
-        going = {number: writing for number, writing in enumerate(batch, first) if not writing.done}
-        if not going:
+        writings = [writing for writing in batch if not writing.done]
+        if not writings:
             return
-        writings = list(going.values())
-        yield writings, _request(writings), [number + window * STRIDE for number in going]
+        yield writings, _request(writings), [writing.random_numbers(window) for writing in writings]
 
 
 def _request(writings: Sequence[_Writing]) -> Request:
