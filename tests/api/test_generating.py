@@ -103,6 +103,18 @@ def test_a_text_beyond_the_context_slides_only_when_asked(model: LanguageModel) 
     assert texts[1] == model.tokenizer.decode(ids, unknown="\ufffd")
 
 
+def test_without_a_number_of_tokens_as_many_come_as_fit(model: LanguageModel) -> None:
+    prompts = ["Snow", "The winter evening is long"]
+    room = [48 - len(model.tokenizer.encode(prompt)) + 1 for prompt in prompts]
+    assert max(room) < 50
+    named = [model.generate(prompt, tokens, seed=1) for prompt, tokens in zip(prompts, room, strict=True)]
+    assert model.generate(prompts, seed=1) == named
+    assert "".join(model.stream("Snow", seed=1)) == named[0]
+    assert model.generate("Snow", seed=1, slide=True) == model.generate("Snow", 50, seed=1, slide=True)
+    with pytest.raises(InputError, match="context of 48"):
+        model.generate("The winter evening is long and dark by the sea. " * 8)
+
+
 def test_an_encoder_without_the_head_does_not_generate(folder: Path, tmp_path: Path) -> None:
     transformers.GPT2Model.from_pretrained(folder).save_pretrained(tmp_path)
     kinfolk.load(folder).tokenizer.save(tmp_path)

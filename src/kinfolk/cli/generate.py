@@ -12,8 +12,9 @@ from kinfolk.cli.output import print_json, print_table
 from kinfolk.errors import InputError
 
 SETTINGS = options.SAMPLING | {
-    "max_tokens": options.option(int, "Maximum number of new tokens.  [default: 50]", min=1),
+    "max_tokens": options.option(int, "Maximum number of new tokens.  [default: 50, or what fits]", min=1),
     "beam": options.option(int, "Beam search with this beam size instead of sampling.", min=1),
+    "length_penalty": options.option(float, "Beam search: greater favours longer texts.  [default: 0.6]"),
     "slide": options.option(bool, "Go on beyond the context, from the last half of the text.", "--slide"),
 }
 
