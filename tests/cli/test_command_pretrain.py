@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,9 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_path: Path) -> None:
+def test_a_text_becomes_a_model_that_writes(
+    command: Command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary-size", "35"]
     ended = command("pretrain", "gru", "--corpus", corpus, *SMALL, *sizes, "--output", tmp_path / "lm")
     assert ended.code == 0
@@ -33,12 +37,13 @@ def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_
     config = load_encoder(tmp_path / "lm", device="cpu").model.config
     assert (config.kind, config.width, config.layers, config.vocabulary_size) == ("gru", 16, 1, 35)
 
-    lines = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--max-tokens", "5", "--seed", "1").out
-    assert [line[:4] for line in lines.splitlines()] == ["salt", "moon"]
-    again = command(
-        "generate", "--model", tmp_path / "lm", "salt", "moon", "--max-tokens", "5", "--seed", "1", "--json"
-    )
-    assert json.loads(again.out) == lines.splitlines()
+    usual = ["generate", "--model", tmp_path / "lm", "--max-tokens", "5", "--seed", "1"]
+    shown = command(*usual, "salt", "moon").out
+    texts = json.loads(command(*usual, "salt", "moon", "--json").out)
+    assert [text[:4] for text in texts] == ["salt", "moon"]
+    assert shown == f"{texts[0]}\n\n{texts[1]}\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"salt\nmoon\n")))
+    assert command(*usual, "-").out == shown
     assert command("generate", "--model", tmp_path / "lm", "--max-tokens", "3", "--beam", "2").code == 0
     one = ["generate", "--model", tmp_path / "lm", "salt", "--max-tokens", "5", "--seed", "1"]  # shown as it is written
     assert command(*one).out == json.loads(command(*one, "--json").out)[0] + "\n"
@@ -74,7 +79,7 @@ def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tm
         ([*run, "--size", "huge"], "huge"),
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
         (["pretrain", "lsmt", *run[2:]], "lsmt"),
-        (["generate", "--model", tiny_bert, "a"], "language model"),
+        (["generate", "--model", tiny_bert, "a"], "`kinfolk pretrain gpt2` trains one"),
     ):
         ended = command(*arguments)
         assert ended.code == 2
