@@ -49,6 +49,25 @@ def test_a_text_becomes_a_model_that_writes(
     assert command(*one).out == json.loads(command(*one, "--json").out)[0] + "\n"
 
 
+def test_a_language_model_is_evaluated_on_documents_as_it_was_trained(command: Command, tmp_path: Path) -> None:
+    texts = ["\n".join(pair) for pair in pairs(60)]
+    for name, some in (("train", texts[:40]), ("dev", texts[40:])):
+        (tmp_path / name).write_text("\n\n".join(some))
+    sizes = ["--size", "tiny", "--set", "width=16,layers=1,heads=1,inner_width=16", "--vocabulary-size", "270"]
+    data = ["--corpus", tmp_path / "train", "--dev", tmp_path / "dev", "--output", tmp_path / "lm", "--json"]
+    trained = command("pretrain", "gpt2", *data, *SMALL[2:], *sizes, "--max-length", "16")
+    assert trained.code == 0, trained.err
+    evaluate = ["evaluate", "--model", tmp_path / "lm", "--input", tmp_path / "dev", "--json"]
+    found = {
+        documents: json.loads(command(*evaluate, *(["--documents", documents] if documents else [])).out)["metrics"]
+        for documents in ("", "blank-lines", "lines", "whole")
+    }
+    assert found[""] == found["blank-lines"]
+    assert found[""]["perplexity"] == pytest.approx(json.loads(trained.out)["metrics"]["perplexity"], rel=1e-4)
+    assert len({metrics["perplexity"] for metrics in found.values()}) == 3
+    assert "--documents" in command("evaluate", "--model", "demo", "--input", "x", "--documents", "lines").err
+
+
 def test_a_decoder_begins_as_a_language_model_without_further_settings(
     command: Command, corpus: Path, tmp_path: Path
 ) -> None:
