@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -122,3 +123,14 @@ def test_an_encoder_without_the_head_does_not_generate(folder: Path, tmp_path: P
     assert encoder.embed("Snow").shape == (32,)
     with pytest.raises(InputError, match="language model"):
         kinfolk.load_language_model(tmp_path)
+
+
+def test_an_empty_text_has_the_vector_of_the_end(model: LanguageModel, folder: Path) -> None:
+    texts = ["Snow", "", "The winter"]
+    found = model.embed(texts)
+    np.testing.assert_allclose(found, [model.embed(text) for text in texts], rtol=0, atol=1e-5)
+    with torch.no_grad():
+        end = transformers.GPT2Model.from_pretrained(folder)(torch.tensor([[0]])).last_hidden_state[0, 0]
+    np.testing.assert_allclose(found[1], end, rtol=0, atol=2e-5)
+    tokens = model.embed("", pool="none")
+    assert (tokens.tokens, tokens.offsets, tokens.words, tokens.sequences) == ([END], [(0, 0)], [None], [None])

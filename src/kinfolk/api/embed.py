@@ -33,7 +33,7 @@ from kinfolk.models.family import Model
 from kinfolk.nn.packed import Tokens, pack_for
 from kinfolk.nn.trace import Trace
 from kinfolk.text.tokenizer import Text
-from kinfolk.text.windows import ON_LONG, CutCount, TextWindow, Windows, check_text, split_texts
+from kinfolk.text.windows import ON_LONG, CutCount, Location, TextWindow, Windows, check_text, split_texts
 
 LAYERS = ("first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all")
 POOLS = ("first", "mean", "max", "none")
@@ -202,6 +202,7 @@ def embed_chunks(
     settings: EmbedSettings,
     report: OnDone | None = None,
     trace: Trace | None = None,
+    location: Location = "text {}".format,
 ) -> Iterator[Vectors]:
     """Vectors of a chunk of texts at a time, in order."""
     cut, maximum = CutCount(), CHUNK_CHARACTERS
@@ -209,7 +210,7 @@ def embed_chunks(
         maximum = min(maximum, 4 * TOKEN_NUMBERS // embed_width(encoder, settings))
 
     def prepared(text: Text, index: int) -> Text:
-        text = check_text(text, f"text {index}")
+        text = check_text(text, location(index))
         first, *second = (text,) if isinstance(text, str) else text
         if settings.lowercase:
             first, *second = first.lower(), *(side.lower() for side in second)
@@ -218,7 +219,7 @@ def embed_chunks(
     def prepare(first: int, chunk: list[Text]) -> list[TextWindow]:
         ready = [prepared(text, first + index) for index, text in enumerate(chunk)]
         size, on_long, stride = settings.size, settings.on_long, settings.stride
-        return split_texts(encoder.tokenizer, ready, size, on_long, cut, lambda index: f"text {first + index}", stride)
+        return split_texts(encoder.tokenizer, ready, size, on_long, cut, lambda index: location(first + index), stride)
 
     source = weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)
     with ThreadPoolExecutor(1) as pool:  # makes the next chunk ready while this one is computed (one alone: no thread)
@@ -344,22 +345,28 @@ def embed_file(
     path: str | Path,
     settings: EmbedSettings,
     report: OnDone = lambda done: None,
+    location: Location = "text {}".format,
 ) -> int:
-    """Write the vectors of all texts to `path`; the number of texts."""
+    """Write the vectors of all texts to `path`; the number of texts. Messages name a text by its `location`."""
     suffix = ".jsonl" if settings.pool == "none" else ".npy"
     if Path(path).suffix.lower() != suffix:
         raise InputError(f'{path}: vectors with pool="{settings.pool}" are written to a file that ends in {suffix}')
     with atomic_write(Path(path)) as stream:
-        return write_vectors(stream, encoder, texts, settings, report)
+        return write_vectors(stream, encoder, texts, settings, report, location)
 
 
 def write_vectors(
-    stream: BinaryIO, encoder: TextModel, texts: Iterable[str], settings: EmbedSettings, report: OnDone
+    stream: BinaryIO,
+    encoder: TextModel,
+    texts: Iterable[str],
+    settings: EmbedSettings,
+    report: OnDone,
+    location: Location = "text {}".format,
 ) -> int:
     """As a .npy file or, without pooling, as lines of JSON; the number of texts."""
     writer = None if settings.pool == "none" else NpyWriter(stream, (embed_width(encoder, settings),))
     count = 0
-    for chunk in embed_chunks(encoder, texts, settings, report):
+    for chunk in embed_chunks(encoder, texts, settings, report, location=location):
         if isinstance(chunk, list):
             stream.writelines(map(_json_line, chunk))
         elif writer is not None:
