@@ -134,3 +134,9 @@ def test_an_empty_text_has_the_vector_of_the_end(model: LanguageModel, folder: P
     np.testing.assert_allclose(found[1], end, rtol=0, atol=2e-5)
     tokens = model.embed("", pool="none")
     assert (tokens.tokens, tokens.offsets, tokens.words, tokens.sequences) == ([END], [(0, 0)], [None], [None])
+
+
+def test_the_last_token_stands_for_a_text(model: LanguageModel) -> None:
+    texts = ["Snow", "", "The winter evening"]
+    rows = model.embed(texts, pool="none")
+    np.testing.assert_allclose(model.embed(texts, pool="last"), [row.vectors[-1] for row in rows], rtol=0, atol=1e-5)

@@ -36,8 +36,8 @@ from kinfolk.text.tokenizer import Text
 from kinfolk.text.windows import ON_LONG, CutCount, Location, TextWindow, Windows, check_text, split_texts
 
 LAYERS = ("first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all")
-POOLS = ("first", "mean", "max", "none")
-Pool = Literal["first", "cls", "mean", "max"]  # that gives one vector per text
+POOLS = ("first", "last", "mean", "max", "none")
+Pool = Literal["first", "cls", "last", "mean", "max"]  # that gives one vector per text
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**19
 CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs some page faults
@@ -177,7 +177,8 @@ def embed_texts(
     """Vectors of texts: (D,) for one string or one pair (a tuple of two), (n, D) for a list or generator.
 
     `layers`: "first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all" or a list of numbers.
-    `pool`: "first" or "cls" ([CLS]), "mean" (over all tokens), "max", or "none" for TokenVectors with offsets.
+    `pool`: "first" or "cls" ([CLS]), "last" (of GPT the one that has read all), "mean" (over all tokens), "max", or
+    "none" for TokenVectors with offsets.
     Without `layers` and `pool`, a folder with modules.json is followed: its pooling, normalisation and maximum
     length; other folders give the mean of the last layer.
     `on_long`: texts longer than the model are read in overlapping windows ("window"), cut with a CutWarning that

@@ -17,7 +17,7 @@ LAYERS = "first, last, second_to_last, sum_last_4, concat_last_4, sum_all, or in
 RECIPE = "[default: the model's pooling configuration"
 SETTINGS = {
     "layers": options.parsed(options.parse_layers, f"{LAYERS}  {RECIPE}, or last]"),
-    "pool": options.option(str, f"Pooling: cls (or first), mean, max or none.  {RECIPE}, or mean]"),
+    "pool": options.option(str, f"Pooling: cls (or first), last (token), mean, max or none.  {RECIPE}, or mean]"),
     "normalize": options.option(bool, f"Normalize vectors to unit length.  {RECIPE}]", "--normalize/--no-normalize"),
     "on_long": options.option(str, "Texts longer than the model's context: window, cut or error.  [default: window]"),
     **options.WINDOWS,
