@@ -65,6 +65,7 @@ def test_a_language_model_is_evaluated_on_documents_as_it_was_trained(command: C
     assert found[""] == found["blank-lines"]
     assert found[""]["perplexity"] == pytest.approx(json.loads(trained.out)["metrics"]["perplexity"], rel=1e-4)
     assert len({metrics["perplexity"] for metrics in found.values()}) == 3
+    assert command(*evaluate, "--documents", "line").err.startswith("kinfolk: --documents='line' is not known")
     assert "--documents" in command("evaluate", "--model", "demo", "--input", "x", "--documents", "lines").err
 
 
@@ -94,7 +95,7 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
 def test_wrong_usage_is_told(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
     run = ["pretrain", "lstm", "--corpus", corpus, "--output", tmp_path / "lm"]
     for arguments, told in (
-        ([*run, "--vocabulary-size", "90000"], "vocabulary_size=90000"),
+        ([*run, "--vocabulary-size", "90000"], "--vocabulary-size=90000"),
         ([*run, "--size", "huge"], "huge"),
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
         (["pretrain", "lsmt", *run[2:]], "lsmt"),
