@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kinfolk.api.loaded import load
+from kinfolk.api.loaded import Encoder, load
 from kinfolk.cli.options import parse_layers
+from kinfolk.demo import passages
+from kinfolk.models.family import family, init_model
+from kinfolk.text.train import train_tokenizer
 from surroundings import Command
 
 TEXTS = ["Snow falls.", "", "  ", "Bread rises because yeast feeds on sugars."]
@@ -82,7 +85,7 @@ def test_cut_texts_are_counted_in_one_line(command: Command, tiny_bert: Path, tm
     assert printed[0].startswith("kinfolk: 1 text was cut: 38 of its tokens kept")
     ended = command(*start, "--on-long", "error")
     assert ended.code == 2
-    assert ended.err.startswith("kinfolk: text 0 has ")
+    assert ended.err.startswith(f"kinfolk: {tmp_path}/long.txt:1 has ")
 
 
 def test_bad_rows_are_reported_before_the_model_is_loaded(command: Command, tmp_path: Path) -> None:
@@ -118,3 +121,14 @@ def test_a_wrong_value_is_reported_in_one_line(
 
 def test_layers_are_numbers_or_a_name() -> None:
     assert [parse_layers(value) for value in ("last", "3", "0,6,12", "1,")] == ["last", [3], [0, 6, 12], "1,"]
+
+
+def test_an_empty_line_that_cannot_be_read_is_named(command: Command, lines: Path, tmp_path: Path) -> None:
+    tokenizer, gpt = train_tokenizer("bpe", passages(), 300, special_tokens={"unk": "<unk>"}), family("openai-gpt")
+    sizes = {"vocabulary_size": 300, "width": 16, "layers": 1, "heads": 2, "positions": 32, "pad_id": 0, "end_id": 0}
+    Encoder(init_model(gpt, gpt.config.make(**sizes)), tokenizer).save(tmp_path / "gpt")
+    (tmp_path / "t.csv").write_text('text,n\n"Snow\nfalls.",1\n,2\n')
+    for source, place in ((lines, ":2"), (tmp_path / "t.csv", ", row 2")):
+        ended = command("embed", "--model", tmp_path / "gpt", "--input", source, "--output", tmp_path / "v.npy")
+        assert ended.code == 2
+        assert ended.err.startswith(f"kinfolk: {source}{place} has no tokens")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,9 @@ def corpus(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_path: Path) -> None:
+def test_a_text_becomes_a_model_that_writes(
+    command: Command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes = ["--set", "width=16,layers=1", "--vocabulary-kind", "unigram", "--vocabulary-size", "35"]
     ended = command("pretrain", "gru", "--corpus", corpus, *SMALL, *sizes, "--output", tmp_path / "lm")
     assert ended.code == 0
@@ -33,15 +37,36 @@ def test_a_text_becomes_a_model_that_writes(command: Command, corpus: Path, tmp_
     config = load_encoder(tmp_path / "lm", device="cpu").model.config
     assert (config.kind, config.width, config.layers, config.vocabulary_size) == ("gru", 16, 1, 35)
 
-    lines = command("generate", "--model", tmp_path / "lm", "salt", "moon", "--max-tokens", "5", "--seed", "1").out
-    assert [line[:4] for line in lines.splitlines()] == ["salt", "moon"]
-    again = command(
-        "generate", "--model", tmp_path / "lm", "salt", "moon", "--max-tokens", "5", "--seed", "1", "--json"
-    )
-    assert json.loads(again.out) == lines.splitlines()
+    usual = ["generate", "--model", tmp_path / "lm", "--max-tokens", "5", "--seed", "1"]
+    shown = command(*usual, "salt", "moon").out
+    texts = json.loads(command(*usual, "salt", "moon", "--json").out)
+    assert [text[:4] for text in texts] == ["salt", "moon"]
+    assert shown == f"{texts[0]}\n\n{texts[1]}\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"salt\nmoon\n")))
+    assert command(*usual, "-").out == shown
     assert command("generate", "--model", tmp_path / "lm", "--max-tokens", "3", "--beam", "2").code == 0
     one = ["generate", "--model", tmp_path / "lm", "salt", "--max-tokens", "5", "--seed", "1"]  # shown as it is written
     assert command(*one).out == json.loads(command(*one, "--json").out)[0] + "\n"
+
+
+def test_a_language_model_is_evaluated_on_documents_as_it_was_trained(command: Command, tmp_path: Path) -> None:
+    texts = ["\n".join(pair) for pair in pairs(60)]
+    for name, some in (("train", texts[:40]), ("dev", texts[40:])):
+        (tmp_path / name).write_text("\n\n".join(some))
+    sizes = ["--size", "tiny", "--set", "width=16,layers=1,heads=1,inner_width=16", "--vocabulary-size", "270"]
+    data = ["--corpus", tmp_path / "train", "--dev", tmp_path / "dev", "--output", tmp_path / "lm", "--json"]
+    trained = command("pretrain", "gpt2", *data, *SMALL[2:], *sizes, "--max-length", "16")
+    assert trained.code == 0, trained.err
+    evaluate = ["evaluate", "--model", tmp_path / "lm", "--input", tmp_path / "dev", "--json"]
+    found = {
+        documents: json.loads(command(*evaluate, *(["--documents", documents] if documents else [])).out)["metrics"]
+        for documents in ("", "blank-lines", "lines", "whole")
+    }
+    assert found[""] == found["blank-lines"]
+    assert found[""]["perplexity"] == pytest.approx(json.loads(trained.out)["metrics"]["perplexity"], rel=1e-4)
+    assert len({metrics["perplexity"] for metrics in found.values()}) == 3
+    assert command(*evaluate, "--documents", "line").err.startswith("kinfolk: --documents='line' is not known")
+    assert "--documents" in command("evaluate", "--model", "demo", "--input", "x", "--documents", "lines").err
 
 
 def test_a_decoder_begins_as_a_language_model_without_further_settings(
@@ -70,11 +95,11 @@ def test_a_decoder_begins_as_a_language_model_without_further_settings(
 def test_wrong_usage_is_reported(command: Command, corpus: Path, tiny_bert: Path, tmp_path: Path) -> None:
     run = ["pretrain", "lstm", "--corpus", corpus, "--output", tmp_path / "lm"]
     for arguments, message in (
-        ([*run, "--vocabulary-size", "90000"], "vocabulary_size=90000"),
+        ([*run, "--vocabulary-size", "90000"], "--vocabulary-size=90000"),
         ([*run, "--size", "huge"], "huge"),
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
         (["pretrain", "lsmt", *run[2:]], "lsmt"),
-        (["generate", "--model", tiny_bert, "a"], "language model"),
+        (["generate", "--model", tiny_bert, "a"], "`kinfolk pretrain gpt2` trains one"),
     ):
         ended = command(*arguments)
         assert ended.code == 2

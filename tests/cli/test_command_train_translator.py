@@ -83,7 +83,7 @@ def test_options_that_would_do_nothing_are_refused(command: Command, small_trans
         ([*run, *sides, "--sampling-mode", "step-wise"], "scheduled_sampling"),
         ([*run, *sides, "--sampling-schedule", "constant"], "scheduled_sampling"),
         ([*run, *sides, "--sampling-mode", "step-wise", "--scheduled-sampling", "1"], "Transformer"),
-        ([*run, *sides, "--label-smoothing", "nan"], "label_smoothing=nan"),
+        ([*run, *sides, "--label-smoothing", "nan"], "--label-smoothing=nan"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--beam", "1"], "length_penalty"),
         (["translate", "--model", small_translator, "a", "--length-penalty", "1", "--seed", "1"], "length_penalty"),
     ):

@@ -11,7 +11,7 @@ from kinfolk.models import family
 from kinfolk.objectives import kinds, masked_lm
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def registered() -> Iterator[None]:
     record = replace(masked_lm.PRETRAINING["bert"], family="kinfolk-gated", preset="gated", size="tiny")
     with pytest.MonkeyPatch.context() as patch:

@@ -65,7 +65,7 @@ def check_answer(model: Any) -> None:
 
 def check_choice(model: Any) -> None:
     said = model.choose("red", ["salt", "blue sand", "grey"])
-    assert said.option == ("salt", "blue sand", "grey")[said.number]
+    assert said.option == ("salt", "blue sand", "grey")[said.index]
     assert sum(said.probabilities) == pytest.approx(1)
 
 

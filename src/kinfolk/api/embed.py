@@ -33,11 +33,11 @@ from kinfolk.models.family import Model
 from kinfolk.nn.packed import Tokens, pack_for
 from kinfolk.nn.trace import Trace
 from kinfolk.text.tokenizer import Text
-from kinfolk.text.windows import ON_LONG, CutCount, TextWindow, Windows, check_text, split_texts
+from kinfolk.text.windows import ON_LONG, CutCount, Location, TextWindow, Windows, check_text, split_texts
 
 LAYERS = ("first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all")
-POOLS = ("first", "mean", "max", "none")
-Pool = Literal["first", "cls", "mean", "max"]  # that gives one vector per text
+POOLS = ("first", "last", "mean", "max", "none")
+Pool = Literal["first", "cls", "last", "mean", "max"]  # that gives one vector per text
 CHUNK_TEXTS = 2048
 CHUNK_CHARACTERS = 2**19
 CHUNKS_HELD = 8  # before memory that is free is handed back: each time costs some page faults
@@ -177,7 +177,8 @@ def embed_texts(
     """Vectors of texts: (D,) for one string or one pair (a tuple of two), (n, D) for a list or generator.
 
     `layers`: "first", "last", "second_to_last", "sum_last_4", "concat_last_4", "sum_all" or a list of numbers.
-    `pool`: "first" or "cls" ([CLS]), "mean" (over all tokens), "max", or "none" for TokenVectors with offsets.
+    `pool`: "first" or "cls" ([CLS]), "last" (of GPT the one that has read all), "mean" (over all tokens), "max", or
+    "none" for TokenVectors with offsets.
     Without `layers` and `pool`, a folder with modules.json is followed: its pooling, normalisation and maximum
     length; other folders give the mean of the last layer.
     `on_long`: texts longer than the model are read in overlapping windows ("window"), cut with a CutWarning that
@@ -202,6 +203,7 @@ def embed_chunks(
     settings: EmbedSettings,
     report: OnDone | None = None,
     trace: Trace | None = None,
+    location: Location = "text {}".format,
 ) -> Iterator[Vectors]:
     """Vectors of a chunk of texts at a time, in order."""
     cut, maximum = CutCount(), CHUNK_CHARACTERS
@@ -209,7 +211,7 @@ def embed_chunks(
         maximum = min(maximum, 4 * TOKEN_NUMBERS // embed_width(encoder, settings))
 
     def prepared(text: Text, index: int) -> Text:
-        text = check_text(text, f"text {index}")
+        text = check_text(text, location(index))
         first, *second = (text,) if isinstance(text, str) else text
         if settings.lowercase:
             first, *second = first.lower(), *(side.lower() for side in second)
@@ -218,7 +220,7 @@ def embed_chunks(
     def prepare(first: int, chunk: list[Text]) -> list[TextWindow]:
         ready = [prepared(text, first + index) for index, text in enumerate(chunk)]
         size, on_long, stride = settings.size, settings.on_long, settings.stride
-        return split_texts(encoder.tokenizer, ready, size, on_long, cut, lambda index: f"text {first + index}", stride)
+        return split_texts(encoder.tokenizer, ready, size, on_long, cut, lambda index: location(first + index), stride)
 
     source = weighted_chunks(texts, CHUNK_TEXTS, _characters, maximum)
     with ThreadPoolExecutor(1) as pool:  # makes the next chunk ready while this one is computed (one alone: no thread)
@@ -344,22 +346,28 @@ def embed_file(
     path: str | Path,
     settings: EmbedSettings,
     report: OnDone = lambda done: None,
+    location: Location = "text {}".format,
 ) -> int:
-    """Write the vectors of all texts to `path`; the number of texts."""
+    """Write the vectors of all texts to `path`; the number of texts. Messages name a text by its `location`."""
     suffix = ".jsonl" if settings.pool == "none" else ".npy"
     if Path(path).suffix.lower() != suffix:
         raise InputError(f'{path}: vectors with pool="{settings.pool}" are written to a file that ends in {suffix}')
     with atomic_write(Path(path)) as stream:
-        return write_vectors(stream, encoder, texts, settings, report)
+        return write_vectors(stream, encoder, texts, settings, report, location)
 
 
 def write_vectors(
-    stream: BinaryIO, encoder: TextModel, texts: Iterable[str], settings: EmbedSettings, report: OnDone
+    stream: BinaryIO,
+    encoder: TextModel,
+    texts: Iterable[str],
+    settings: EmbedSettings,
+    report: OnDone,
+    location: Location = "text {}".format,
 ) -> int:
     """As a .npy file or, without pooling, as lines of JSON; the number of texts."""
     writer = None if settings.pool == "none" else NpyWriter(stream, (embed_width(encoder, settings),))
     count = 0
-    for chunk in embed_chunks(encoder, texts, settings, report):
+    for chunk in embed_chunks(encoder, texts, settings, report, location=location):
         if isinstance(chunk, list):
             stream.writelines(map(_json_line, chunk))
         elif writer is not None:

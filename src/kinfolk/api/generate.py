@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import count
-from typing import TypedDict, Unpack, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -26,9 +28,9 @@ from kinfolk.objectives.language_model import mean_loss
 from kinfolk.text.tokenizer import Tokenizer
 
 BATCH_PROMPTS = 64
+USUAL_TOKENS = 50  # that are generated, where nobody says how many and the context has room
 MANY_UNKNOWN = 0.1  # of all tokens: beyond, a perplexity says little
 UNKNOWN = "\ufffd"  # in place of a token that the vocabulary cannot spell
-STRIDE = 2**40  # between the random numbers of a text's windows
 
 
 class UnknownWarning(UserWarning):
@@ -37,28 +39,43 @@ class UnknownWarning(UserWarning):
 
 @dataclass(frozen=True)
 class GenerateSettings:
-    """At most `max_tokens` new tokens, sampled as `sampling` says or, with a beam, the most probable.
+    """At most `max_tokens` new tokens, sampled as `sampling` says or, with `search`, the most probable.
 
     With `slide`, a text that fills the model's context goes on from its last half.
     """
 
-    max_tokens: int
-    sampling: Sampling
-    beam: int | None = None
+    max_tokens: int | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    search: Beam | None = None
     slide: bool = False
 
-    def __post_init__(self) -> None:
-        check_at_most(MAX_TOKENS, max_tokens=self.max_tokens)
-        check_at_most(MAX_BEAMS, beam=self.beam)
-        if self.beam is not None and self.sampling != Sampling():
-            raise InputError("beam search does not sample: leave out temperature, top_k, top_p and seed, or the beam")
-        if self.beam is not None and self.slide:
-            raise InputError("beam search keeps all of a text in its context: leave out slide, or the beam")
+
+def generate_settings(
+    max_tokens: int | None = None,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    slide: bool = False,
+    **drawing: float | None,
+) -> GenerateSettings:
+    """What `generate` will do with these arguments; `drawing` are the options of `Sampling`."""
+    named: dict[str, Any] = {name: value for name, value in drawing.items() if value is not None}
+    check_at_most(MAX_TOKENS, max_tokens=max_tokens)
+    check_at_most(MAX_BEAMS, beam=beam)
+    if length_penalty is not None and beam in (None, 1):
+        raise InputError("length_penalty is an option of beam search, not of greedy search or sampling")
+    if beam is None:
+        return GenerateSettings(max_tokens, Sampling(**named), slide=slide)
+    if named:
+        raise InputError("beam search does not sample: leave out temperature, top_k, top_p and seed, or the beam")
+    if slide:
+        raise InputError("beam search keeps all of a text in its context: leave out slide, or the beam")
+    penalty = Penalty() if length_penalty is None else Penalty(length_penalty)
+    return GenerateSettings(max_tokens, search=Beam(beam, penalty=penalty))
 
 
 def _parts(language_model: TextModel) -> tuple[Model, Tokenizer]:
     if "next_token" not in language_model.model.heads:
-        raise MissingHeadError("this checkpoint has no next-token head; train one with `kinfolk pretrain`")
+        raise MissingHeadError("this checkpoint has no next-token head; train one with `kinfolk pretrain gpt2`")
     return language_model.model, language_model.tokenizer
 
 
@@ -89,44 +106,55 @@ def text_perplexity(language_model: TextModel, texts: str | Iterable[str]) -> fl
 class GenerateOptions(TypedDict, total=False):
     """What `generate` takes by name, besides max_tokens."""
 
-    temperature: float
+    temperature: float | None
     top_k: int | None
     top_p: float | None
-    seed: int
+    seed: int | None
     beam: int | None
+    length_penalty: float | None
     slide: bool
 
 
 @overload
 def generate_texts(  # type: ignore[overload-overlap] # a string is a collection of strings too, but one prompt here
-    language_model: TextModel, prompts: str = "", max_tokens: int = 50, **options: Unpack[GenerateOptions]
+    language_model: TextModel, prompts: str = "", max_tokens: int | None = None, **options: Unpack[GenerateOptions]
 ) -> str: ...
 @overload
 def generate_texts(
-    language_model: TextModel, prompts: Sequence[str], max_tokens: int = 50, **options: Unpack[GenerateOptions]
+    language_model: TextModel, prompts: Sequence[str], max_tokens: int | None = None, **options: Unpack[GenerateOptions]
 ) -> list[str]: ...
 def generate_texts(
     language_model: TextModel,
     prompts: str | Sequence[str] = "",
-    max_tokens: int = 50,
-    temperature: float = 1.0,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     beam: int | None = None,
+    length_penalty: float | None = None,
     slide: bool = False,
 ) -> str | list[str]:
     """Prompts with the text generated after them, at most `max_tokens` tokens; a string for a string.
 
-    The next token is drawn at random, the same for the same seed; with a `temperature` of 0 it is the likeliest
-    (greedy), and with `beam` the likeliest text is sought. A prompt gives the same text alone and beside others.
-    A text must fit the model's context unless it may `slide`: then it goes on from its last half.
+    The next token is drawn at random, the same for the same `seed` (or 0); with a `temperature` of 0, not 1, it is the
+    likeliest (greedy). With `beam` the likeliest text is sought, whose log-probability is divided by
+    ((5 + n) / 6)^`length_penalty` for n tokens; unsaid that is 0.6. A prompt gives the same text alone and beside
+    others; where it is given several times, each draws a text of its own.
+    A text must fit the model's context unless it may `slide`: then it goes on from its last half. Without `max_tokens`
+    there are 50, or as many as fit.
     """
-    settings = GenerateSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), beam, slide)
+    settings = generate_settings(
+        max_tokens, beam, length_penalty, slide, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
+    )
     texts: list[str] = []
+    seen: Counter[bytes] = Counter()
     for some in chunks(list(check_texts([prompts] if isinstance(prompts, str) else prompts)), BATCH_PROMPTS):
         batch = [_Writing(language_model, prompt, settings) for prompt in some]
-        _write(batch, len(texts), settings)
+        for writing in batch:
+            writing.copy = seen[writing.told]
+            seen[writing.told] += 1
+        _write(batch, settings)
         texts += [writing.prompt + writing.text() for writing in batch]
     return texts[0] if isinstance(prompts, str) else texts
 
@@ -134,15 +162,15 @@ def generate_texts(
 def stream_text(
     language_model: TextModel,
     prompt: str = "",
-    max_tokens: int = 50,
-    temperature: float = 1.0,
+    max_tokens: int | None = None,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     slide: bool = False,
 ) -> Iterator[str]:
     """What `generate` gives for one prompt, piece by piece as it is written: the prompt first."""
-    settings = GenerateSettings(max_tokens, Sampling(temperature, top_k, top_p, seed), slide=slide)
+    settings = generate_settings(max_tokens, slide=slide, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
     return _pieces(_Writing(language_model, prompt, settings), settings)
 
 
@@ -150,7 +178,7 @@ def _pieces(writing: _Writing, settings: GenerateSettings) -> Iterator[str]:
     model, shown = writing.model, 0
     yield writing.prompt
     decoded = torch.inference_mode()(steps)  # as a decorator, so that it holds only while a token is computed
-    for _, request, numbers in _windows([writing], 0):
+    for _, request, numbers in _windows([writing]):
         for _, ids, _ in decoded(model, request, chooser(request, settings.sampling, numbers)):
             token = int(ids[0])
             writing.add([token], token == model.config.end_id)
@@ -161,15 +189,14 @@ def _pieces(writing: _Writing, settings: GenerateSettings) -> Iterator[str]:
                 shown = whole
 
 
-def _write(batch: Sequence[_Writing], first: int, settings: GenerateSettings) -> None:
-    """Write all texts of a batch to their ends; `first` is the number of the first one in the whole job."""
-    options = None if settings.beam is None else Beam(settings.beam, penalty=Penalty(0.0))
-    for writings, request, numbers in _windows(batch, first):
+def _write(batch: Sequence[_Writing], settings: GenerateSettings) -> None:
+    """Write all texts of a batch to their ends."""
+    for writings, request, numbers in _windows(batch):
         model = writings[0].model
-        if options is None:
+        if settings.search is None:
             hypotheses = sample(model, request, settings.sampling, numbers)
         else:
-            hypotheses = [best[0] for best in beam_search(model, request, options)]
+            hypotheses = [best[0] for best in beam_search(model, request, settings.search)]
         for writing, hypothesis in zip(writings, hypotheses, strict=True):
             writing.add(hypothesis.ids, hypothesis.finished)
 
@@ -179,21 +206,18 @@ class _Writing:
 
     def __init__(self, language_model: TextModel, prompt: str, settings: GenerateSettings):
         self.model, self.tokenizer = model, tokenizer = _parts(language_model)
-        self.max_tokens, end = settings.max_tokens, model.config.end_id
+        end = model.config.end_id
         ids: list[int] = token_stream(tokenizer, [prompt], end)[:-1].tolist() or [end]
         if len(ids) > 1 and not model.config.carries_state:
             del ids[0]
         self.before, self.new, self.done = ids, list[int](), False
+        self.told, self.copy = np.array(ids, dtype="<i8").tobytes(), 0  # how many equal prompts came before it
         self._start = int(ids[0] == end)
         self._known = tokenizer.decode(ids[self._start :], unknown=UNKNOWN)
         # a blank at its end, which most tokenizers do not read
         self.prompt = prompt if self._known[-1:].isspace() else prompt.rstrip()
-        context = model.config.context
-        if not model.config.carries_state and not settings.slide and len(ids) + self.max_tokens - 1 > context:
-            raise InputError(
-                f"the prompt has {len(ids):,} tokens and {self.max_tokens:,} more do not fit the model's context of "
-                f"{context:,}; lower max_tokens, shorten the prompt, or let the context slide (slide, --slide)"
-            )
+        bounded = not model.config.carries_state and not settings.slide
+        self.max_tokens = _new_tokens(len(ids), settings.max_tokens, model.config.context if bounded else None)
 
     def window(self) -> tuple[list[int], int]:
         """The tokens to go on from, and how many more fit behind them."""
@@ -203,6 +227,11 @@ class _Writing:
         context: int = self.model.config.context
         ids = ids if len(ids) <= context else ids[-max(1, context // 2) :]
         return ids, min(left, context - len(ids) + 1)
+
+    def random_numbers(self, window: int) -> int:
+        """Which random numbers a window takes: a hash of the prompt, so that neither its place nor others matter."""
+        place = np.array([self.copy, window], dtype="<i8").tobytes()
+        return int.from_bytes(blake2b(self.told + place, digest_size=8).digest(), "little") >> 1
 
     def add(self, ids: list[int], finished: bool) -> None:
         """Tokens that were written; `finished`: the end came after (or as the last of) them."""
@@ -215,14 +244,26 @@ class _Writing:
         return whole[len(self._known) :]
 
 
-def _windows(batch: Sequence[_Writing], first: int) -> Iterator[tuple[list[_Writing], Request, list[int]]]:
+def _new_tokens(prompt: int, wanted: int | None, context: int | None) -> int:
+    """How many tokens may follow a prompt of so many, in a context where it is bounded."""
+    if context is None:
+        return wanted or USUAL_TOKENS
+    room = context - prompt + 1
+    if room < (wanted or 1):
+        raise InputError(
+            f"the prompt has {prompt:,} tokens and {wanted or 1:,} more do not fit the model's context of {context:,}; "
+            "lower max_tokens, shorten the prompt, or let the context slide (slide, --slide)"
+        )
+    return wanted or min(USUAL_TOKENS, room)
+
+
+def _windows(batch: Sequence[_Writing]) -> Iterator[tuple[list[_Writing], Request, list[int]]]:
     """Until all have ended: the texts that go on, what to generate for them, and which random numbers each takes."""
     for window in count():
-        going = {number: writing for number, writing in enumerate(batch, first) if not writing.done}
-        if not going:
+        writings = [writing for writing in batch if not writing.done]
+        if not writings:
             return
-        writings = list(going.values())
-        yield writings, _request(writings), [number + window * STRIDE for number in going]
+        yield writings, _request(writings), [writing.random_numbers(window) for writing in writings]
 
 
 def _request(writings: Sequence[_Writing]) -> Request:

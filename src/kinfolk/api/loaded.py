@@ -201,7 +201,7 @@ def load_language_model(name_or_path: str | Path, device: str = "auto", allow_pi
     loaded = load(name_or_path, device, allow_pickle)
     if isinstance(loaded, LanguageModel):
         return loaded
-    raise InputError(f"{loaded.name}: a language model is needed here; `kinfolk pretrain` trains one")
+    raise InputError(f"{loaded.name}: a language model is needed here; `kinfolk pretrain gpt2` trains one")
 
 
 def load_translator(name_or_path: str | Path, device: str = "auto", allow_pickle: bool = False) -> Translator:

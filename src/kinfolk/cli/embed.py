@@ -17,7 +17,7 @@ LAYERS = "first, last, second_to_last, sum_last_4, concat_last_4, sum_all, or in
 RECIPE = "[default: the model's pooling configuration"
 SETTINGS = {
     "layers": options.parsed(options.parse_layers, f"{LAYERS}  {RECIPE}, or last]"),
-    "pool": options.option(str, f"Pooling: cls (or first), mean, max or none.  {RECIPE}, or mean]"),
+    "pool": options.option(str, f"Pooling: cls (or first), last (token), mean, max or none.  {RECIPE}, or mean]"),
     "normalize": options.option(bool, f"Normalize vectors to unit length.  {RECIPE}]", "--normalize/--no-normalize"),
     "on_long": options.option(str, "Texts longer than the model's context: window, cut or error.  [default: window]"),
     **options.WINDOWS,
@@ -43,12 +43,13 @@ def embed(
     total = count_texts(source, column)
     from kinfolk.api.embed import embed_file, embed_settings, embed_width
     from kinfolk.checkpoints.folder import open_encoder
-    from kinfolk.data.formats import read_texts
+    from kinfolk.data.formats import display_name, is_table, read_texts
 
     encoder = open_encoder(model, device, allow_pickle)
-    how = embed_settings(encoder, **settings)
+    how, kind = embed_settings(encoder, **settings), ", row " if is_table(source) else ":"
     with working(total) as work:
-        embed_file(encoder, read_texts(source, column), output, how, work.add)
+        texts = read_texts(source, column)
+        embed_file(encoder, texts, output, how, work.add, lambda index: f"{display_name(source)}{kind}{index + 1}")
     work.close("texts", f"{embed_width(encoder, how):,} dimensions")
 
 

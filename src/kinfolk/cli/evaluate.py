@@ -50,6 +50,7 @@ def evaluate(
     columns: dict[str, Any],
     target: Annotated[Path | None, Option(help="Translator: the targets, where --input has sources only.")] = None,
     beam: Annotated[int | None, Option(help="Translator: beam size.", min=1)] = None,
+    documents: Annotated[str | None, Option(help=f"Language model: {options.DOCUMENTS}")] = None,
     max_bad_rows: options.MaxBadRows = 0,
     json: options.Json = False,
     device: options.Device = "auto",
@@ -57,16 +58,18 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model on a labelled file: metrics, confusion matrix, most confident errors.
 
-    A translator is evaluated on pairs, by BLEU; a language model on lines of text, by perplexity.
+    A translator is evaluated on pairs, by BLEU; a language model on documents, as `pretrain` reads them, by perplexity.
 
     Example:
       kinfolk evaluate --model stars --input test.csv
     """
     from kinfolk.api.evaluate import evaluate as evaluate_file
     from kinfolk.api.loaded import LanguageModel, Translator, load
-    from kinfolk.data.formats import read_texts
+    from kinfolk.data.corpus import read_documents
 
     loaded = load(model, device, allow_pickle)
+    if not isinstance(loaded, LanguageModel):
+        options.refuse(("--documents", documents), reason="without a language model")
     if isinstance(loaded, Translator):
         refuse(columns, "pair", "header", reason="beside a translator")
         evaluate_translator(loaded, read_translations(source, target, columns, max_bad_rows), beam, json)
@@ -75,7 +78,7 @@ def evaluate(
     if isinstance(loaded, LanguageModel):
         refuse(columns, "pair", "label", "header", reason="beside a language model")
         options.refuse(("--max-bad-rows", max_bad_rows), reason="beside a language model")
-        perplexity = loaded.perplexity(read_texts(str(source), columns.get("text")))
+        perplexity = loaded.perplexity(read_documents(source, documents, columns.get("text")))
         show_metrics({"metrics": {"perplexity": perplexity}}, "on the text", json)
         return
     result = evaluate_file(loaded, source, **columns, max_bad_rows=max_bad_rows)

@@ -12,8 +12,9 @@ from kinfolk.cli.output import print_json, print_table
 from kinfolk.errors import InputError
 
 SETTINGS = options.SAMPLING | {
-    "max_tokens": options.option(int, "Maximum number of new tokens.  [default: 50]", min=1),
+    "max_tokens": options.option(int, "Maximum number of new tokens.  [default: 50, or what fits]", min=1),
     "beam": options.option(int, "Beam search with this beam size instead of sampling.", min=1),
+    "length_penalty": options.option(float, "Beam search: greater favours longer texts.  [default: 0.6]"),
     "slide": options.option(bool, "Go on beyond the context, from the last half of the text.", "--slide"),
 }
 
@@ -56,13 +57,16 @@ def fill_mask(
 def generate(
     *,
     model: options.ModelName,
-    prompts: Annotated[list[str] | None, Argument(help="Prompts; by default an empty one.")] = None,
+    prompts: Annotated[
+        list[str] | None, Argument(help="Prompts, by default an empty one; - reads lines from stdin.")
+    ] = None,
     settings: dict[str, Any],
     json: options.Json = False,
     device: options.Device = "auto",
     allow_pickle: options.AllowPickle = False,
 ) -> None:
-    """Generate text from prompts with a language model. The text after a single prompt is shown as it is written.
+    """Generate text from prompts with a language model. The text after a single prompt is shown as it is written; those
+    of several have a blank line between them.
 
     The next token is drawn at random; with --temperature 0 it is the likeliest (greedy).
 
@@ -70,13 +74,17 @@ def generate(
       kinfolk generate --model language-model "Once upon a time" --max-tokens 40 --seed 1
     """
     from kinfolk.api.loaded import load_language_model
+    from kinfolk.data.formats import STDIN, read_texts
 
     loaded = load_language_model(model, device, allow_pickle)
-    prompts = prompts or [""]
+    prompts = list(read_texts(STDIN)) if prompts == [STDIN] else prompts or [""]
     if len(prompts) == 1 and "beam" not in settings and not json:
         for piece in loaded.stream(prompts[0], **settings):
             print(piece, end="", flush=True)
         print()
         return
     texts = loaded.generate(prompts, **settings)
-    print_json(texts) if json else print(*texts, sep="\n")
+    if json:
+        print_json(texts)
+    elif texts:
+        print(*texts, sep="\n\n")

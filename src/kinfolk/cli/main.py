@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import io
+import re
 import signal
 import sys
 import warnings
@@ -22,7 +23,7 @@ from typer.core import TyperGroup
 
 from kinfolk import __version__
 from kinfolk.cli.output import log_line, silence
-from kinfolk.errors import KinfolkError, StopSignalError, did_you_mean
+from kinfolk.errors import DataError, InputError, KinfolkError, StopSignalError, did_you_mean
 
 FILES = {  # of this folder, and the commands in each
     "embed": ("embed", "search"),
@@ -74,9 +75,18 @@ def grouped(function: Callable[..., None], prepare: bool = False) -> Callable[..
         values = {member: arguments.pop(member) for member in members}
         if members:
             arguments[name] = {member: value for member, value in values.items() if value is not None}
-        function(**arguments)
+        try:
+            function(**arguments)
+        except (InputError, DataError) as error:
+            raise type(error)(as_typed(str(error), [*inspect.signature(function).parameters])) from error
 
     return command
+
+
+def as_typed(message: str, options: Sequence[str]) -> str:
+    """A message with a command's options as the shell has them: max_tokens=0 is --max-tokens=0."""
+    pattern = rf"(?<![\w.-])(?:{'|'.join(options)})(?==)"
+    return re.sub(pattern, lambda match: f"--{match[0].replace('_', '-')}", message)
 
 
 EXAMPLE = f"{AS_IT_IS}Example:\n  kinfolk embed --model demo --input lines.txt --output vectors.npy"

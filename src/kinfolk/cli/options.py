@@ -78,6 +78,7 @@ MaxBadRows = Annotated[int, Option(help="Number of malformed rows to skip before
 ModelSettings = Annotated[
     list[str] | None, Option("--set", help="Settings of the model that differ from its size: dropout=0.3,layers=1.")
 ]
+DOCUMENTS = "blank-lines, lines or whole: what a document is.  [default: blank lines if any, else lines]"
 
 COLUMNS = {
     "text": option(str, "Column of the text, guessed by its name; 0 is a CoNLL file's first.", "--text"),

@@ -75,11 +75,10 @@ def finetune(
 
 
 OWN = "of the kind"  # a default that depends on what is trained
-DOCUMENTS = "blank-lines, lines or whole: what a document is.  [default: blank lines if any, else lines]"
 BPTT = "Recurrent models: tokens per stream in a step (truncated BPTT).  [default: 35]"
 PRETRAINING = {
     "dev": option(Path, "Dev text; without it the last twentieth of the documents is held out."),
-    "documents": option(str, DOCUMENTS),
+    "documents": option(str, options.DOCUMENTS),
     "init": option(str, "Continue this checkpoint, with its tokenizer."),
     "size": option(str, "Of the kind: tiny, mini, small …; recurrent: small, medium, large."),
     **options.VOCABULARY,

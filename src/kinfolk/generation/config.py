@@ -125,7 +125,8 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_number("temperature", self.temperature, 0, LARGEST_TEMPERATURE, "0 (greedy) or more", inclusive=True)
+        allowed = f"a number from 0 (greedy) to {LARGEST_TEMPERATURE:g}"
+        check_number("temperature", self.temperature, 0, LARGEST_TEMPERATURE, allowed, inclusive=True)
         if self.top_k is not None:
             check_int("top_k", self.top_k)
         if self.top_p is not None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from kinfolk.errors import ConfigError, InputError, TooLongError, check_int, type_name, warn
+from kinfolk.text.encoding import Slot, TemplateEncoding
 from kinfolk.text.tokenizer import Encoding, Text, Tokenizer
 
 ON_LONG = ("window", "cut", "error")
@@ -155,13 +156,16 @@ def split_texts(
     stride: int | None = None,
     counts: TokenCounts | None = None,
 ) -> list[TextWindow]:
-    """Every text as one window or, when it has more than `size` tokens, as several; `counts` hears of whole texts."""
+    """Every text as one window or, when it has more than `size` tokens, as several; `counts` hears of whole texts.
+
+    A text without any tokens is read as the end of one.
+    """
     windows: list[TextWindow] = []
     for index, (text, encoding) in enumerate(zip(texts, tokenizer.encode_many(texts), strict=True)):
         if counts is not None:
             counts.add(encoding, isinstance(text, tuple))
         if len(encoding) == 0:
-            raise InputError(f"{location(index)} has no tokens: it is empty, and the tokenizer adds no special ones")
+            encoding = _end_alone(tokenizer, location(index))
         if len(encoding) > size and on_long in ("window", "shorten"):
             try:
                 windows += split_text(tokenizer, text, index, size, stride, cut if on_long == "shorten" else None)
@@ -176,6 +180,14 @@ def split_texts(
             cut.add(kept, total - kept)
         windows.append(TextWindow(index, encoding, (0, len(encoding))))
     return windows
+
+
+def _end_alone(tokenizer: Tokenizer, location: str) -> Encoding:
+    """An empty text, where no special tokens stand around texts: the token that ends them (or begins them)."""
+    end = tokenizer.bos_id if tokenizer.eos_id is None else tokenizer.eos_id
+    if end is None:
+        raise InputError(f"{location} has no tokens: it is empty, and the tokenizer has none that ends a text")
+    return Encoding(TemplateEncoding([Slot(0, None, end, tokenizer.id_to_token(end))], [], []))
 
 
 def split_text(

@@ -47,14 +47,15 @@ def their_hidden_states(folder: Path) -> list[Any]:
     return states
 
 
-@pytest.mark.parametrize("pool", ["first", "mean", "max", "none"])
+@pytest.mark.parametrize("pool", ["first", "last", "mean", "max", "none"])
 @pytest.mark.parametrize("layers", LAYERS, ids=str)
 def test_layers_and_pooling_follow_the_reference(five_layers: Path, encoder: Encoder, layers: Any, pool: str) -> None:
     numbers, summed = LAYERS[layers]
     vectors = encoder.embed(TEXTS, layers=layers, pool=pool)
     for ours, states in zip(vectors, their_hidden_states(five_layers), strict=True):
         tokens = states[numbers].sum(0) if summed else np.concatenate(states[numbers], axis=-1)
-        expected = {"first": tokens[0], "mean": tokens.mean(0), "max": tokens.max(0), "none": tokens}[pool]
+        pooled = {"first": tokens[0], "last": tokens[-1], "mean": tokens.mean(0), "max": tokens.max(0)}
+        expected = pooled.get(pool, tokens)
         np.testing.assert_allclose(ours.vectors if pool == "none" else ours, expected, rtol=0, atol=2e-5)
 
 
@@ -166,8 +167,8 @@ def test_what_is_neither_text_nor_collection_is_refused(encoder: Encoder, wrong:
         ({"layers": np.array([1.0, 2.0])}, "this model has layers"),
         ({"layers": np.array([[1, 2]])}, "this model has layers"),
         ({"layers": {1, 2}}, "this model has layers"),
-        ({"pool": "avg"}, "choose one of first, mean, max, none"),
-        ({"pool": 3}, "choose one of first, mean, max, none"),
+        ({"pool": "avg"}, "choose one of first, last, mean, max, none"),
+        ({"pool": 3}, "choose one of first, last, mean, max, none"),
         ({"on_long": "ignore"}, "choose one of window, cut, error"),
     ],
 )

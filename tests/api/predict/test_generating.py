@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -44,10 +45,16 @@ def test_a_batch_of_ragged_prompts_equals_one_by_one(model: LanguageModel, optio
     together = model.generate(PROMPTS, max_tokens=12, **options)  # type: ignore[arg-type]
     assert len(set(together)) == len(PROMPTS)
     alone = [model.generate(prompt, max_tokens=12, **options) for prompt in PROMPTS]  # type: ignore[arg-type]
-    if "seed" in options:  # the first of a call draws the numbers of the first
-        together, alone = together[:1], alone[:1]
     assert together == alone
-    assert all(text.startswith(prompt) for text, prompt in zip(together, PROMPTS, strict=False))
+    assert all(text.startswith(prompt) for text, prompt in zip(together, PROMPTS, strict=True))
+
+
+def test_what_is_drawn_hangs_on_the_prompt_not_on_its_place(model: LanguageModel) -> None:
+    five = model.generate(["Snow"] * 5, max_tokens=12, seed=3)
+    assert len(set(five)) == 5
+    assert model.generate(["A", "Snow", "", "Snow"], max_tokens=12, seed=3)[1::2] == five[:2]
+    assert model.generate(["A"] * 70 + ["Snow"], max_tokens=2, seed=3)[-1] == model.generate("Snow", 2, seed=3)
+    assert model.generate(["Snow", "A"], 90, seed=3, slide=True)[0] == model.generate("Snow", 90, seed=3, slide=True)
 
 
 def test_greedy_texts_are_those_of_the_reference(model: LanguageModel, folder: Path) -> None:
@@ -97,6 +104,18 @@ def test_a_text_beyond_the_context_slides_only_when_asked(model: LanguageModel) 
     assert texts[1] == model.tokenizer.decode(ids, unknown="\ufffd")
 
 
+def test_without_a_number_of_tokens_as_many_come_as_fit(model: LanguageModel) -> None:
+    prompts = ["Snow", "The winter evening is long"]
+    room = [48 - len(model.tokenizer.encode(prompt)) + 1 for prompt in prompts]
+    assert max(room) < 50
+    named = [model.generate(prompt, tokens, seed=1) for prompt, tokens in zip(prompts, room, strict=True)]
+    assert model.generate(prompts, seed=1) == named
+    assert "".join(model.stream("Snow", seed=1)) == named[0]
+    assert model.generate("Snow", seed=1, slide=True) == model.generate("Snow", 50, seed=1, slide=True)
+    with pytest.raises(InputError, match="context of 48"):
+        model.generate("The winter evening is long and dark by the sea. " * 8)
+
+
 def test_an_encoder_without_the_head_does_not_generate(folder: Path, tmp_path: Path) -> None:
     transformers.GPT2Model.from_pretrained(folder).save_pretrained(tmp_path)
     kinfolk.load(folder).tokenizer.save(tmp_path)
@@ -104,3 +123,20 @@ def test_an_encoder_without_the_head_does_not_generate(folder: Path, tmp_path: P
     assert encoder.embed("Snow").shape == (32,)
     with pytest.raises(InputError, match="language model"):
         kinfolk.load_language_model(tmp_path)
+
+
+def test_an_empty_text_has_the_vector_of_the_end(model: LanguageModel, folder: Path) -> None:
+    texts = ["Snow", "", "The winter"]
+    found = model.embed(texts)
+    np.testing.assert_allclose(found, [model.embed(text) for text in texts], rtol=0, atol=1e-5)
+    with torch.no_grad():
+        end = transformers.GPT2Model.from_pretrained(folder)(torch.tensor([[0]])).last_hidden_state[0, 0]
+    np.testing.assert_allclose(found[1], end, rtol=0, atol=2e-5)
+    tokens = model.embed("", pool="none")
+    assert (tokens.tokens, tokens.offsets, tokens.words, tokens.sequences) == ([END], [(0, 0)], [None], [None])
+
+
+def test_the_last_token_stands_for_a_text(model: LanguageModel) -> None:
+    texts = ["Snow", "", "The winter evening"]
+    rows = model.embed(texts, pool="none")
+    np.testing.assert_allclose(model.embed(texts, pool="last"), [row.vectors[-1] for row in rows], rtol=0, atol=1e-5)

@@ -87,9 +87,21 @@ def test_it_writes_on_alone_as_in_company(colours: Path) -> None:
     assert [text.startswith(prompt) for text, prompt in zip(drawn, prompts, strict=True)] == [True] * 3
     assert model.generate("red", max_tokens=4, seed=3) == drawn[0]
     assert drawn == model.generate(prompts, max_tokens=4, seed=3)
-    for drawing in ({"temperature": 2.0}, {"top_k": 3}, {"top_p": 0.5}, {"seed": 3}):
+    for drawing in ({"temperature": 0}, {"temperature": 1.0}, {"top_k": 3}, {"top_p": 0.5}, {"seed": 3}):
         with pytest.raises(InputError, match="beam search"):
             model.generate("red", beam=3, **drawing)
+
+
+def test_a_length_penalty_favours_longer_texts(colours: Path) -> None:
+    model = kinfolk.load(colours, device="cpu")
+    found = {alpha: model.generate("red", 12, beam=4, length_penalty=alpha) for alpha in (-3.0, 0.6, 8.0)}
+    assert len(found[-3.0]) < len(found[8.0])
+    assert model.generate("red", 12, beam=4) == found[0.6]
+    for options in ({}, {"beam": 1}, {"temperature": 0}):
+        with pytest.raises(InputError, match="length_penalty"):
+            model.generate("red", length_penalty=0.6, **options)
+    with pytest.raises(InputError, match="length_penalty=11"):
+        model.generate("red", beam=2, length_penalty=11)
 
 
 def test_a_prompt_is_read_as_training_read_and_what_follows_is_not_stuck_to_it(colours: Path) -> None:
