@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import count
 from typing import Any, TypedDict, Unpack, overload
 
@@ -19,7 +18,7 @@ from kinfolk.data.corpus import encode_corpus
 from kinfolk.errors import InputError, MissingHeadError, check_texts, warn
 from kinfolk.generation.config import Beam, DecodingConstraints, Penalty, Request, Sampling
 from kinfolk.generation.defaults import MAX_BEAMS, MAX_TOKENS, check_at_most
-from kinfolk.generation.sampling import chooser, sample
+from kinfolk.generation.sampling import chooser, sample, stream_of
 from kinfolk.generation.search import beam as beam_search
 from kinfolk.generation.search import steps
 from kinfolk.models.family import Model
@@ -148,12 +147,12 @@ def generate_texts(
         max_tokens, beam, length_penalty, slide, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed
     )
     texts: list[str] = []
-    seen: Counter[bytes] = Counter()
+    seen: Counter[tuple[int, ...]] = Counter()
     for some in chunks(list(check_texts([prompts] if isinstance(prompts, str) else prompts)), BATCH_PROMPTS):
         batch = [_Writing(language_model, prompt, settings) for prompt in some]
         for writing in batch:
-            writing.copy = seen[writing.told]
-            seen[writing.told] += 1
+            writing.copy = seen[tuple(writing.before)]
+            seen[tuple(writing.before)] += 1
         _write(batch, settings)
         texts += [writing.prompt + writing.text() for writing in batch]
     return texts[0] if isinstance(prompts, str) else texts
@@ -211,7 +210,7 @@ class _Writing:
         if len(ids) > 1 and not model.config.carries_state:
             del ids[0]
         self.before, self.new, self.done = ids, list[int](), False
-        self.told, self.copy = np.array(ids, dtype="<i8").tobytes(), 0  # how many equal prompts came before it
+        self.copy = 0  # how many equal prompts came before it
         self._start = int(ids[0] == end)
         self._known = tokenizer.decode(ids[self._start :], unknown=UNKNOWN)
         # a blank at its end, which most tokenizers do not read
@@ -227,11 +226,6 @@ class _Writing:
         context: int = self.model.config.context
         ids = ids if len(ids) <= context else ids[-max(1, context // 2) :]
         return ids, min(left, context - len(ids) + 1)
-
-    def random_numbers(self, window: int) -> int:
-        """Which random numbers a window takes: a hash of the prompt, so that neither its place nor others matter."""
-        place = np.array([self.copy, window], dtype="<i8").tobytes()
-        return int.from_bytes(blake2b(self.told + place, digest_size=8).digest(), "little") >> 1
 
     def add(self, ids: list[int], finished: bool) -> None:
         """Tokens that were written; `finished`: the end came after (or as the last of) them."""
@@ -263,7 +257,7 @@ def _windows(batch: Sequence[_Writing]) -> Iterator[tuple[list[_Writing], Reques
         writings = [writing for writing in batch if not writing.done]
         if not writings:
             return
-        yield writings, _request(writings), [writing.random_numbers(window) for writing in writings]
+        yield writings, _request(writings), [stream_of(writing.before, writing.copy, window) for writing in writings]
 
 
 def _request(writings: Sequence[_Writing]) -> Request:

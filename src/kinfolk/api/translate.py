@@ -22,7 +22,7 @@ from kinfolk.errors import InputError, check_choice, check_texts, shorten_list, 
 from kinfolk.files import check_not_same_file
 from kinfolk.generation.config import Beam, Hypothesis, Penalty, Request, Sampling
 from kinfolk.generation.defaults import MAX_BEAMS, MAX_TOKENS, GenerationConfig, check_at_most
-from kinfolk.generation.sampling import sample
+from kinfolk.generation.sampling import sample, stream_of
 from kinfolk.generation.search import beam, greedy
 from kinfolk.nn.packed import pack
 from kinfolk.text.tokenizer import Text
@@ -205,7 +205,7 @@ def generated_ids(translator: Any, text: str) -> list[int]:
     """The token ids of a text's translation by default settings, without the end; a blank text has none."""
     decoder = _Decoder(translate_settings(translator), TranslationStats(translator))
     ids = decoder.encode(text)
-    return decoder.hypotheses([ids], [0])[0][0].ids if ids else []
+    return decoder.hypotheses([ids])[0][0].ids if ids else []
 
 
 class _Decoder:
@@ -235,7 +235,7 @@ class _Decoder:
         rows = 1 if self.settings.sampling is not None else self.settings.search.beams
         for batch in token_batches(lengths, max(BATCH_TOKENS // rows, 1), max(BATCH_ROWS // rows, 1)):
             indices = [filled[position] for position in batch]
-            hypotheses = self.hypotheses([ids[index] for index in indices], [self.stats.texts + i for i in indices])
+            hypotheses = self.hypotheses([ids[index] for index in indices])
             pairs = [(index, option) for index, each in zip(indices, hypotheses, strict=True) for option in each]
             spelled = iter(self._spell([(texts[index], ids[index], option.ids) for index, option in pairs]))
             for index, options in zip(indices, hypotheses, strict=True):
@@ -248,16 +248,17 @@ class _Decoder:
     def _limit(self, ids: list[int]) -> int:
         return self.settings.max_tokens or LENGTH_FACTOR * len(ids) + LENGTH_MARGIN
 
-    def hypotheses(self, sources: list[list[int]], numbers: list[int]) -> list[list[Hypothesis]]:
-        """Of each source, best first; `numbers` say which random numbers it takes."""
+    def hypotheses(self, sources: list[list[int]]) -> list[list[Hypothesis]]:
+        """Of each source, best first. What is drawn hangs on seed and source, not on its place in the job."""
         batch, start = pack(sources, device=self.model.device), self.model.config.start_id
         limits, constraints = list(map(self._limit, sources)), self.translator.decoding.constraints
         request = Request(batch, start, limits, constraints)
         search, sampling = self.settings.search, self.settings.sampling
         if sampling is None and search.beams > 1:
             return beam(self.model, request, search)
-        drawn = greedy(self.model, request) if sampling is None else sample(self.model, request, sampling, numbers)
-        return [[hypothesis] for hypothesis in drawn]
+        if sampling is None:
+            return [[hypothesis] for hypothesis in greedy(self.model, request)]
+        return [[hypothesis] for hypothesis in sample(self.model, request, sampling, list(map(stream_of, sources)))]
 
     def _spell(self, translations: list[tuple[str, list[int], list[int]]]) -> list[str]:
         """The text of each translation: its source, as text and ids, and its own ids."""

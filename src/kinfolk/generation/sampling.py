@@ -8,6 +8,7 @@ its number. The uniform number picks from the cumulated probabilities in the ord
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,14 @@ from kinfolk.models.family import Model
 
 SMALLEST_TEMPERATURE = 1e-30  # where the likeliest token has all of the share already; less is no number of 32 bits
 FIRST_WIDTH = 256  # of the likeliest tokens, enough for most top_p; sorting a whole vocabulary is slow
+
+
+def stream_of(ids: Sequence[int], *place: int) -> int:
+    """Which random numbers a text takes: a hash of what it is written from, so that neither its place in a job nor the
+    others matter."""
+    return (
+        int.from_bytes(blake2b(np.array([*ids, *place], dtype="<i8").tobytes(), digest_size=8).digest(), "little") >> 1
+    )
 
 
 @torch.inference_mode()

@@ -104,11 +104,12 @@ def test_the_best_texts_are_those_of_beam_search(untrained: Translator) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::kinfolk.api.translate.TranslationWarning")  # random texts may not end
-def test_a_drawn_text_is_the_same_for_the_same_seed_and_number(untrained: Translator, monkeypatch: Any) -> None:
+def test_a_drawn_text_hangs_on_seed_and_source_alone(untrained: Translator, monkeypatch: Any) -> None:
     options: dict[str, Any] = {"seed": 3, "temperature": 2.0, "top_k": 20, "max_tokens": 12}
     translations = untrained.translate(SOURCES, **options)
     monkeypatch.setattr(translate, "CHUNK_TEXTS", 6)
     assert untrained.translate(SOURCES, **options) == translations
+    assert untrained.translate(SOURCES[::-1], **options) == translations[::-1]
     assert untrained.translate(SOURCES, **options | {"seed": 4}) != translations
     with pytest.raises(InputError, match=r"n-best .*seed"):
         untrained.translate(SOURCES, seed=1, n_best=2)
