@@ -9,29 +9,27 @@ from pathlib import Path
 
 import pytest
 
-from kinfolk.machine import KERNEL_CACHE_LIMITS, limit_kernel_cache
+from kinfolk.machine import ENVIRONMENT, set_environment
 
 PERFORMANCE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 
 
-def test_few_kernels_are_kept_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = KERNEL_CACHE_LIMITS
+def test_the_environment_is_set_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, *_ = ENVIRONMENT
     monkeypatch.setenv(first, "7")
     monkeypatch.delenv(second, raising=False)
-    limit_kernel_cache()
-    assert (os.environ[first], os.environ.pop(second)) == ("7", KERNEL_CACHE_LIMITS[second])
+    set_environment()
+    assert (os.environ[first], os.environ.pop(second)) == ("7", ENVIRONMENT[second])
 
 
 def test_they_can_be_asked_for_before_torch_is_there() -> None:
-    code = "import sys, kinfolk.machine; kinfolk.machine.limit_kernel_cache(); print('torch' in sys.modules)"
+    code = "import sys, kinfolk.machine; kinfolk.machine.set_environment(); print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert finished.stdout == "False\n"
 
 
 def test_the_documentation_tells_the_same_settings() -> None:
-    assert " ".join(f"{name}={value}" for name, value in KERNEL_CACHE_LIMITS.items()) in PERFORMANCE.read_text(
-        encoding="utf-8"
-    )
+    assert " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items()) in PERFORMANCE.read_text(encoding="utf-8")
 
 
 PILE = """

@@ -109,9 +109,9 @@ def kinfolk(version: Annotated[bool, VERSION] = False) -> None:
 
 def prepare_process() -> None:
     """The process is our own here, so its allocator may be set."""
-    from kinfolk.machine import limit_kernel_cache, tune
+    from kinfolk.machine import set_environment, tune
 
-    limit_kernel_cache()
+    set_environment()
     tune()
 
 
