@@ -114,6 +114,8 @@ def test_a_model_with_a_context_scores_each_token_once_in_windows(count: int, ov
             losses.setdefault(start + index + 1, float(F.cross_entropy(row, window[index + 1])))
     assert len(losses) == count - 1
     assert mean_loss(model, tokens, overlap=overlap) == pytest.approx(sum(losses.values()) / len(losses), rel=1e-12)
+    some = [losses[token] for token in losses if overlap == 0 and (token - 1) // 8 % 3 == 0]
+    assert not some or mean_loss(model, tokens, overlap=0, every=3) == pytest.approx(sum(some) / len(some), rel=1e-12)
 
 
 def test_a_model_that_knows_nothing_is_as_unsure_as_its_vocabulary_is_large() -> None:

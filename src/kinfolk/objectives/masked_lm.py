@@ -8,6 +8,7 @@ is computed at the chosen places alone. Next sentence: -log p(follows or not), f
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kinfolk.data.batching import chunks
 from kinfolk.errors import InputError
 from kinfolk.nn.packed import Layout, Tokens
 from kinfolk.objectives.objective import Batch, Objective, Sample, pack_samples
@@ -96,9 +98,9 @@ class BertTask(PretrainingTask):
     def evaluate(self, model: Any, thorough: bool = False) -> dict[str, float]:
         sums, counts = defaultdict[str, float](float), defaultdict[str, float](float)
         generator = torch.Generator().manual_seed(self.seed)
-        count = min(len(self.held_out), EVAL_SAMPLES[thorough])
-        for first in range(0, count, self.batch_size):
-            samples = [self.held_out[index] for index in range(first, min(first + self.batch_size, count))]
+        every = math.ceil(len(self.held_out) / EVAL_SAMPLES[thorough])
+        for some in chunks(range(0, len(self.held_out), every), self.batch_size):
+            samples = [self.held_out[index] for index in some]
             batch = self.objective.prepare(samples, model.device, generator)
             hidden = model(batch.tokens)
             scores = {
