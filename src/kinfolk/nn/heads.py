@@ -86,18 +86,11 @@ class TextHead(nn.Module):
         return self.output(self.dropout(vectors))  # type: ignore[no-any-return]
 
 
-class TokenHead(nn.Module):
+class TokenHead(TextHead):
     """Scores for every token: (tokens, width) -> (tokens, labels). Tags, or the two ends of an answer."""
 
-    reads: Reads = "tokens"
-
     def __init__(self, width: int, labels: int, dropout: float):
-        super().__init__()
-        self.dropout = Dropout(dropout)
-        self.output = Linear(width, labels)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.dropout(hidden))  # type: ignore[no-any-return]
+        super().__init__(width, labels, "tokens", dropout)
 
 
 def chunked_cross_entropy(
