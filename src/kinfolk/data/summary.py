@@ -78,8 +78,6 @@ class Summary:
 
 @dataclass(frozen=True)
 class DataSummary(Summary):
-    """Statistics of labelled data."""
-
     examples: int
     dev_examples: int
     labels: Counts
