@@ -60,7 +60,6 @@ class TokenCounts:
         self.unknown = 0
 
     def add(self, encoding: Encoding, pair: bool) -> None:
-        """One more text, or pair."""
         self.lengths.append(len(encoding))
         self.subwords += len(encoding) - self.tokenizer.special_tokens_count(pair)
         if self.tokenizer.unk_id is not None:
