@@ -117,6 +117,11 @@ def read_object(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_optional(path: Path) -> dict[str, Any]:
+    """As `read_object`; nothing where there is no such file."""
+    return read_object(path) if path.exists() else {}
+
+
 def sha256(path: Path) -> str:
     with reading(require_file(path)), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
