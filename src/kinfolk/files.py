@@ -45,11 +45,6 @@ def inside(folder: Path, name: str) -> Path:
     raise FolderError(f"{path} is a link that leaves the folder; refused")
 
 
-def is_folder(path: str | Path) -> bool:
-    """Is a folder there? A name that the system cannot look for (too long, a NUL) names none."""
-    return os.path.isdir(path)
-
-
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
     """Any refusal by the system in this block becomes a FolderError about `path`."""
@@ -79,10 +74,10 @@ def read_bytes(path: Path, max_bytes: int = LARGEST_JSON) -> bytes:
         return path.read_bytes()
 
 
-def read_text(path: Path, max_bytes: int = LARGEST_JSON) -> str:
+def read_text(path: Path) -> str:
     """A UTF-8 file, its byte-order mark removed."""
     try:
-        return read_bytes(path, max_bytes).decode("utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FolderError(f"{path}: not UTF-8 text (byte {error.start})") from None
 
@@ -120,6 +115,11 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise FolderError(f"{path}: expected a JSON object, found {type(content).__name__}")
     return content
+
+
+def read_optional(path: Path) -> dict[str, Any]:
+    """As `read_object`; nothing where there is no such file."""
+    return read_object(path) if path.exists() else {}
 
 
 def sha256(path: Path) -> str:

@@ -7,7 +7,7 @@ from torch import nn
 
 from kinfolk.models.bert import Pooler
 from kinfolk.nn.fast.linear import ActivatedLinear, Embedding
-from kinfolk.nn.heads import TextHead, TokenHead, VocabularyHead
+from kinfolk.nn.heads import TextHead, VocabularyHead
 
 
 def fill(module: nn.Module, value: float) -> None:
@@ -52,7 +52,7 @@ def test_a_text_head_has_its_dense_layer_only_with_an_activation() -> None:
 
 
 def test_a_token_head_scores_every_row() -> None:
-    head = TokenHead(3, 4, 0.0)
+    head = TextHead(3, 4, "tokens", 0.0)
     hidden = torch.randn(6, 3)
     torch.testing.assert_close(head(hidden), hidden @ head.output.weight.T + head.output.bias)
 
@@ -60,7 +60,7 @@ def test_a_token_head_scores_every_row() -> None:
 def test_dropout_acts_in_training_only() -> None:
     torch.manual_seed(0)
     vectors = torch.ones(200, 3)
-    for head in (TextHead(3, 2, "pooled", 0.5), TokenHead(3, 2, 0.5)):
+    for head in (TextHead(3, 2, "pooled", 0.5), TextHead(3, 2, "tokens", 0.5)):
         head.train()
         assert len(head(vectors).unique(dim=0)) > 1
         head.eval()

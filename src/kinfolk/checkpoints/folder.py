@@ -26,7 +26,7 @@ from kinfolk.checkpoints.find import find_model
 from kinfolk.checkpoints.manifest import CARD, check_manifest, write_manifest
 from kinfolk.checkpoints.weights import TensorSource, divide, fill, modern_names, open_tensors, sources, write_sharded
 from kinfolk.errors import ConfigError, InputError, TokenizerError, WeightsError, check_choice
-from kinfolk.files import atomic_folder, inside, read_json, read_object, write_bytes, write_json
+from kinfolk.files import atomic_folder, inside, read_json, read_object, read_optional, write_bytes, write_json
 from kinfolk.models.family import Family, Head, Model, Source
 from kinfolk.models.family import family as family_of
 from kinfolk.nn.embeddings import sinusoids
@@ -69,7 +69,7 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
         raise ConfigError(f"{path}: {', '.join(kinds)[:200]} are not Transformer, Pooling and perhaps Normalize")
     if steps[0].get("path", "") not in ("", "."):
         raise ConfigError(f"{path}: the model lies in {steps[0].get('path')!r}; load that folder instead")
-    limits, saved = (_optional(inside(folder, name)) for name in (LIMITS, CONFIG_FILE))
+    limits, saved = (read_optional(inside(folder, name)) for name in (LIMITS, CONFIG_FILE))
     max_length = limits.get("max_seq_length")
     if max_length is not None and (type(max_length) is not int or max_length < 3):
         raise ConfigError(f"{folder}/{LIMITS}: max_seq_length={str(max_length)[:60]} makes no sense")
@@ -81,10 +81,6 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
             raise ConfigError(f"{folder}/{CONFIG_FILE}: no prompt is called {str(default)[:60]!r}")
     pool = _read_pool(folder, str(steps[1].get("path", "")), prompt)
     return SentenceRecipe(pool, "Normalize" in kinds, max_length, limits.get("do_lower_case") is True, prompt, saved)
-
-
-def _optional(path: Path) -> dict[str, Any]:
-    return read_object(path) if path.exists() else {}
 
 
 def _read_pool(folder: Path, name: str, prompt: str) -> str:
@@ -235,7 +231,7 @@ def read_checkpoint(folder: Path, allow_pickle: bool = False) -> TextModel:
         head.table = None if head.table.weight.equal(model.body.token_embedding.weight) else head.table
     if inside(folder, PROBE_FILE).exists():
         model = import_module(PROBE).read_probe(folder, model)
-    generation = {} if family.generation_config is None else _optional(inside(folder, GENERATION))
+    generation = {} if family.generation_config is None else read_optional(inside(folder, GENERATION))
     return TextModel(model.eval(), None, hf_config, generation)
 
 

@@ -34,7 +34,6 @@ def write_probe(folder: Path, model: Model) -> Model:
 
 
 def read_probe(folder: Path, model: Model) -> Model:
-    """The model of a folder with its probe."""
     if model.heads:
         raise WeightsError(f"{folder}: beside {SETTINGS} the weights have other heads: {shorten_list(model.heads)}")
     path = inside(folder, SETTINGS)

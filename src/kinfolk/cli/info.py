@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,6 @@ from typer import Argument, Option
 from kinfolk.cli.options import AllowPickle, Json, ModelName
 from kinfolk.cli.output import log_line, print_json, print_table, visible
 from kinfolk.errors import check_choice
-from kinfolk.files import is_folder
 
 if TYPE_CHECKING:
     from kinfolk.api.info import ModelInfo
@@ -42,7 +42,7 @@ def info(
             print_table(("family", "paper", "idea"), tree(families))
             log_line("kinfolk info bert: the models of a family")
         return
-    found = name == DEMO or is_folder(name)
+    found = name == DEMO or os.path.isdir(name)
     info = describe_folder(find_model(name), allow_pickle) if found else describe_name(name)
     print_json(as_json(info)) if json else show(info)
 

@@ -178,10 +178,10 @@ def label_names(example: AnyExample) -> tuple[str, ...]:
     return ()
 
 
-def to_number(value: Any) -> float | None:
-    """A finite number as a float; None for anything else, also for texts and truth values."""
+def to_number(value: Any, texts: bool = False) -> float | None:
+    """A finite number as a float, `texts` also the one that a text spells; None for anything else."""
     try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
+        number = math.nan if isinstance(value, bool) or (isinstance(value, str) and not texts) else float(value)
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

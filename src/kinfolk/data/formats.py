@@ -48,7 +48,7 @@ def note_bad(errors: RowErrors, line: int | str) -> Iterator[None]:
     try:
         yield
     except (BadValueError, FolderError) as error:
-        errors.add(line, str(error))
+        errors.add(line, str(error).removeprefix(": "))  # `RowErrors` says where the JSON is
 
 
 def text_cell(row: Row, name: str) -> str:
@@ -158,16 +158,12 @@ def _json_rows(lines: Lines, column: str | None, errors: RowErrors) -> NumberedR
     for number, line in lines:
         if not line.strip():
             continue
-        try:
+        with note_bad(errors, number):
             row = parse_json(line, "")
-        except FolderError as error:
-            errors.add(number, str(error).removeprefix(": "))
-            continue
-        if not isinstance(row, dict):
-            errors.add(number, f"expected an object, found {json_type(row)}")
-        elif column is not None and column not in row:
-            errors.add(number, missing_column(column, list(row)))
-        else:
+            if not isinstance(row, dict):
+                raise BadValueError(f"expected an object, found {json_type(row)}")
+            if column is not None and column not in row:
+                raise BadValueError(missing_column(column, list(row)))
             yield number, row
 
 

@@ -11,14 +11,13 @@ mark, or one character of a script that writes no spaces.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from kinfolk.data.examples import AnyExample, Sentence, fingerprint, label_names, numeric_labels
+from kinfolk.data.examples import AnyExample, Sentence, fingerprint, label_names, numeric_labels, to_number
 from kinfolk.errors import shorten_list
 from kinfolk.text.encoding import UNSPACED
 from kinfolk.text.windows import TokenCounts
@@ -78,8 +77,6 @@ class Summary:
 
 @dataclass(frozen=True)
 class DataSummary(Summary):
-    """Statistics of labelled data."""
-
     examples: int
     dev_examples: int
     labels: Counts
@@ -154,19 +151,13 @@ def _label_warnings(counts: Counter[str], dev: Iterable[AnyExample]) -> Iterator
     absent = sorted(set[str]().union(*map(label_names, dev)) - counts.keys())
     if absent:
         yield f"in dev but not in train, so they can never be predicted: {shorten_list(absent, 12)}"
-    if len(counts) > MANY_CLASSES and 2 * len(counts) > counts.total() and all(map(is_finite, counts)):
+    numbers = all(to_number(name, texts=True) is not None for name in counts)
+    if numbers and len(counts) > MANY_CLASSES and 2 * len(counts) > counts.total():
         yield "most labels are distinct numbers, each taken as a class; if they are values, use the task regress"
         return
     rare = [f"{name} ({count})" for name, count in reversed(counts.most_common()) if count < FEW_EXAMPLES]
     if rare:
         yield f"fewer than {FEW_EXAMPLES} examples in train: {shorten_list(rare, 12)}"
-
-
-def is_finite(label: str) -> bool:
-    try:
-        return math.isfinite(float(label))
-    except ValueError:
-        return False
 
 
 def _text_warnings(train: Iterable[AnyExample], tokens: TokenStats) -> Iterator[str]:

@@ -7,14 +7,13 @@ first (`sentence1` and `sentence2`). Labels stay text ("0" is the class "0"), wi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
-from kinfolk.data.examples import Choice, Example, Label, Question, ReadResult, read_result
+from kinfolk.data.examples import Choice, Example, Label, Question, ReadResult, read_result, to_number
 from kinfolk.data.formats import (
     TABLE_SUFFIXES,
     BadValueError,
@@ -165,11 +164,8 @@ def _label_set(value: Any) -> tuple[str, ...]:
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadValueError(f"the label is {json_type(value)}, expected a number")
-    try:
-        number = float(value.replace("_", "?") if isinstance(value, str) else value)  # "1_0" is no number here
-    except (ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
+    number = None if "_" in str(value) else to_number(value, texts=True)  # "1_0" is no number here
+    if number is None:
         raise BadValueError(f"the label {str(value)[:40]!r} is not a finite number")
     return number
 

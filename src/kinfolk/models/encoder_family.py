@@ -10,7 +10,7 @@ from torch import nn
 from kinfolk.models.family import Family, Head, Keys, Source
 from kinfolk.nn.crf import CrfHead
 from kinfolk.nn.fast.linear import ActivatedLinear, Norm
-from kinfolk.nn.heads import Reads, TextHead, TokenHead, VocabularyHead
+from kinfolk.nn.heads import Reads, TextHead, VocabularyHead
 
 CLASSIFIER: Keys = {"output": "classifier"}
 SPAN: Keys = {"output": "qa_outputs"}
@@ -20,7 +20,7 @@ FEED_FORWARD = ("intermediate.dense", "output.dense", "output.LayerNorm")  # BER
 
 
 class TextForm(NamedTuple):
-    """How a family scores whole texts: what the head reads, the activation of a dense layer, its tensors' names."""
+    """How a family scores texts or tokens: what the head reads, the activation of a dense layer, its tensors' names."""
 
     reads: Reads = "pooled"
     activation: str | None = None  # None: no dense layer
@@ -51,7 +51,7 @@ def task_heads(name: str, classify: TextForm = POOLED, choose: TextForm = POOLED
     tagger, with_crf = f"{name}ForTokenClassification", {**CLASSIFIER, "crf": "crf"}  # the field only we read
     return {
         "classify": classify.head(f"{name}ForSequenceClassification"),
-        "tag": Head(lambda config, labels: TokenHead(config.width, labels, config.dropout), tagger, CLASSIFIER),
+        "tag": TextForm("tokens").head(tagger),
         "tag_crf": Head(lambda config, labels: CrfHead(config.width, labels, config.dropout), tagger, with_crf),
         "choose": choose.head(f"{name}ForMultipleChoice", only=1),
     }
@@ -72,7 +72,7 @@ def encoder_family(
     heads = {
         "masked_lm": Head(masked_head, f"{public}ForMaskedLM", masked_lm, duplicates),
         **task_heads(public, classify, choose),
-        "span": Head(lambda config, labels: TokenHead(config.width, 2, 0.0), f"{public}ForQuestionAnswering", SPAN),
+        "span": TextForm("tokens", keys=SPAN, dropout=0.0).head(f"{public}ForQuestionAnswering", only=2),
         **(pretraining or {}),
     }
     if pretraining:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kinfolk.nn.heads import TokenHead
+from kinfolk.nn.heads import TextHead
 from kinfolk.nn.packed import Layout
 
 PACE = 100
@@ -85,9 +85,9 @@ def _forward(emissions: Tensor, layout: Layout, start: Tensor, transitions: Tens
     return layout.unpad(torch.stack(sums, 1))
 
 
-class CrfHead(TokenHead):
-    """A token head whose scores are the emissions of a random field: (tokens, width) -> (tokens, labels)."""
+class CrfHead(TextHead):
+    """A head whose scores are the emissions of a random field: (tokens, width) -> (tokens, labels)."""
 
     def __init__(self, width: int, labels: int, dropout: float):
-        super().__init__(width, labels, dropout)
+        super().__init__(width, labels, "tokens", dropout)
         self.crf = Crf(labels)

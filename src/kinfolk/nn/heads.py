@@ -70,7 +70,8 @@ class VocabularyHead(nn.Module):
 
 
 class TextHead(nn.Module):
-    """Scores for a whole text: one linear layer, or two with an activation between (RoBERTa tanh, DistilBERT relu)."""
+    """Scores for a whole text, or of a head that reads "tokens" for each of them (tags, the two ends of an answer): one
+    linear layer, or two with an activation between (RoBERTa tanh, DistilBERT relu)."""
 
     def __init__(
         self, width: int, labels: int, reads: Reads, dropout: float, activation: str | None = None, bias: bool = True
@@ -84,20 +85,6 @@ class TextHead(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:
         vectors = vectors if self.dense is None else self.dense(vectors)
         return self.output(self.dropout(vectors))  # type: ignore[no-any-return]
-
-
-class TokenHead(nn.Module):
-    """Scores for every token: (tokens, width) -> (tokens, labels). Tags, or the two ends of an answer."""
-
-    reads: Reads = "tokens"
-
-    def __init__(self, width: int, labels: int, dropout: float):
-        super().__init__()
-        self.dropout = Dropout(dropout)
-        self.output = Linear(width, labels)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.dropout(hidden))  # type: ignore[no-any-return]
 
 
 def chunked_cross_entropy(

@@ -199,7 +199,6 @@ class TextLearner(TextEstimator):
             raise InputError(f"random_state: {error}") from None
 
     def _split(self, examples: Sequence[Any], seed: int) -> tuple[list[Any], list[Any]]:
-        """(train, dev)"""
         share = self.validation_fraction
         if share == 0:
             return list(examples), []

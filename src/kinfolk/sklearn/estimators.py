@@ -60,7 +60,6 @@ def texts_of(X: Any) -> list[Text]:  # noqa: N803
 
 
 def words_of(X: Any) -> list[list[str]]:  # noqa: N803
-    """The words of each text."""
     sentences = []
     for index, item in enumerate(items_of(X)):
         text, offsets = split_text_words(item.tolist() if isinstance(item, np.ndarray) else item, f"text {index}")
@@ -352,7 +351,6 @@ class TextTagger(TextLearner):
 
     def score(self, X: Any, y: Any) -> float:  # noqa: N803
         """F1 of whole entities, as conlleval counts them; accuracy of words where tags mark no spans."""
-        check_is_fitted(self)
         sentences, truth = self._aligned(X, y)
         return next(iter(tagging(truth, self.predict(sentences)).values()))
 

@@ -10,6 +10,7 @@ A new one adds a line to `FILES`; its file's `TASK` is the class.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,6 @@ from kinfolk.data.formats import is_table, numbered_rows
 from kinfolk.data.tables import LABEL_COLUMNS, read_choices, read_examples, read_squad
 from kinfolk.data.tagging import SLOT_FILE, read_conll, read_slots
 from kinfolk.errors import ConfigError, InputError, MissingHeadError, RowErrors, check_number, shorten_list
-from kinfolk.files import is_folder
 from kinfolk.models.family import Model
 from kinfolk.objectives.objective import Objective, Sample
 from kinfolk.text.tokenizer import Tokenizer
@@ -278,7 +278,7 @@ def guess_task(source: str | Path | Sequence[AnyExample], columns: Columns) -> s
     path = Path(source)
     if path.suffix.lower() == ".json":
         return "answer"
-    if is_folder(path):
+    if os.path.isdir(path):
         return "classify"
     if not is_table(path):
         return "tag"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from kinfolk.errors import FolderError, TokenizerError, shorten_list
-from kinfolk.files import inside, read_json, read_object, read_text, require_file, write_bytes, write_json
+from kinfolk.files import inside, read_object, read_optional, read_text, require_file, write_bytes, write_json
 from kinfolk.text.validation import check_vocabulary, named
 
 Json = dict[str, Any]  # an object of a JSON file
@@ -244,7 +244,7 @@ def read_source(path: Path, family: str | None = None) -> TokenizerSource:
         else:
             folder, file = path.parent, require_file(path, "tokenizer file or folder")
         settings = read_settings(folder)
-        family = family or _object(folder, "config.json").get("model_type")
+        family = family or read_optional(inside(folder, "config.json")).get("model_type")
         known = family if isinstance(family, str) else family_of(settings.get("tokenizer_class"))
         if file.suffix == ".txt":
             return _wordpiece(file, settings, known)
@@ -252,9 +252,7 @@ def read_source(path: Path, family: str | None = None) -> TokenizerSource:
             return import_module(SENTENCEPIECE).read_spiece(file, settings, known)  # type: ignore[no-any-return]
         if file.suffix != ".json":
             raise TokenizerError(f"{file}: expected a .json, .txt or .model file")
-        content = read_json(file)
-        if not isinstance(content, dict):
-            raise TokenizerError(f"{file}: neither a tokenizer.json nor a vocabulary (token -> id)")
+        content = read_object(file)
         return (_json if isinstance(content.get("model"), dict) else _bpe)(content, file, settings, known)
 
 
@@ -275,13 +273,8 @@ def read_settings(folder: Path) -> Json:
     """tokenizer_config.json, completed by special_tokens_map.json and added_tokens.json; nulls are left out."""
     settings: Json = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
-        settings |= {key: value for key, value in _object(folder, name).items() if value is not None}
-    return settings | {"added_tokens": _object(folder, "added_tokens.json")}
-
-
-def _object(folder: Path, name: str) -> Json:
-    """The content of a file that need not be there."""
-    return read_object(inside(folder, name)) if (folder / name).is_file() else {}
+        settings |= {key: value for key, value in read_optional(inside(folder, name)).items() if value is not None}
+    return settings | {"added_tokens": read_optional(inside(folder, "added_tokens.json"))}
 
 
 def _json(document: Json, file: Path, settings: Json, family: str | None) -> TokenizerSource:

@@ -173,8 +173,7 @@ class Engine:
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a text; unknown ones appear as they are in the text."""
-        pieces: list[str] = guarded(lambda: self._processor.encode(text, out_type=str), self._message)
-        return pieces
+        return guarded(lambda: self._processor.encode(text, out_type=str), self._message)
 
     def offsets(self, text: str) -> list[Offset]:
         """Characters (start, end) of each piece in the text, without spaces at their ends."""
@@ -186,9 +185,7 @@ class Engine:
         return clean_offsets([(start, end) for start, end in ends], [0] * len(ends), (text,))
 
     def join(self, pieces: list[str]) -> str:
-        """The text that pieces spell."""
-        text: str = guarded(lambda: self._processor.decode_pieces(pieces), self._message)
-        return text
+        return guarded(lambda: self._processor.decode_pieces(pieces), self._message)  # type: ignore[no-any-return]
 
 
 def as_marian(tokenizer: PairTokenizer, max_length: int) -> tuple[MarianTokenizer, list[int]]:

@@ -36,8 +36,6 @@ Value = TypeVar("Value", int, bytes)
 
 
 class Piece(NamedTuple):
-    """One entry of the vocabulary."""
-
     text: str
     score: float = 0.0
     kind: int = NORMAL
@@ -66,7 +64,6 @@ class SentencePieceModel:
 
 
 def parse_spiece(content: bytes, location: str) -> SentencePieceModel:
-    """The model in the bytes of a file."""
     pieces: list[Piece] = []
     messages: dict[int, dict[int, int | bytes]] = {TRAINER: {}, NORMALIZER: {}}
     try:
@@ -134,7 +131,6 @@ def _varint(content: bytes, position: int) -> tuple[int, int]:
 
 
 def write_spiece(model: SentencePieceModel) -> bytes:
-    """The model as a sentencepiece file."""
     messages: dict[int, dict[int, Any]] = {TRAINER: {3: model.kind}, NORMALIZER: {2: model.charsmap}}
     for name, (part, field, _) in FLAGS.items():
         messages[part][field] = getattr(model, name)
@@ -181,7 +177,6 @@ def read_spiece(file: Path, settings: dict[str, Any], family: str | None) -> Tok
 
 
 def spiece_model(model_file: SentencePieceModel, tokens: dict[str, int]) -> dict[str, Any]:
-    """The model of a sentencepiece file."""
     fallback = {"byte_fallback": model_file.byte_fallback}
     if model_file.kind != BPE:
         scored = [[piece.text, piece.score] for piece in model_file.pieces]

@@ -61,7 +61,6 @@ class TokenCounts:
         self.unknown = 0
 
     def add(self, encoding: Encoding, pair: bool) -> None:
-        """One more text, or pair."""
         self.lengths.append(len(encoding))
         self.subwords += len(encoding) - self.tokenizer.special_tokens_count(pair)
         if self.tokenizer.unk_id is not None:
@@ -114,11 +113,10 @@ class Windows:
     @classmethod
     def from_hf(cls, hf_config: Mapping[str, Any]) -> Self:
         """What a saved model was trained with."""
-        values = {name: hf_config.get(name) for name in ("window", "stride")}
-        for name, value in values.items():
-            if value is not None and not (type(value) is int and value >= (name == "window")):
-                raise ConfigError(f"config.json: {name} is not a number of tokens")
-        return cls(**values)
+        try:
+            return cls(hf_config.get("window"), hf_config.get("stride"))
+        except InputError as error:
+            raise ConfigError(f"config.json: {error}") from None
 
 
 DEFAULT_WINDOWS = Windows()

@@ -34,7 +34,6 @@ CELL, LETTER = 0.32, 0.085  # inches
 
 
 def _matplotlib(part: str = "") -> Any:
-    """The package, or a module of it."""
     try:
         return import_module(f"matplotlib{part}")
     except ImportError as error:

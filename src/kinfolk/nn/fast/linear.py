@@ -167,11 +167,7 @@ def dropout_mask(shape: Sequence[int], p: float) -> Tensor:
     return (bits.view(torch.int16)[:count] >= LOWEST + round(p * STEPS)).view(*shape)
 
 
-class Dropout(nn.Module):
-    def __init__(self, p: float):
-        super().__init__()
-        self.p = p
-
+class Dropout(nn.Dropout):
     def forward(self, values: Tensor) -> Tensor:
         return dropout(values, self.p) if self.training and self.p > 0 else values
 
