@@ -83,7 +83,7 @@ PRETRAINING = {
     "size": option(str, "Of the kind: tiny, mini, small …; recurrent: small, medium, large."),
     **options.VOCABULARY,
     "lowercase": option(bool, "Lower-case the text.  [default: bert does]", "--lowercase/--cased"),
-    "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 16 or 32]", min=1),
+    "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 8, 16 or 32]", min=1),
     "max_length": option(int, "Tokens per sample, which is the model's context then.  [default: 128]", min=1),
     "bptt_length": option(int, BPTT, min=1),
 }
