@@ -191,7 +191,7 @@ def main() -> None:
         f"all-MiniLM-L6-v2, float32, unit-length mean vectors, no text cut. Best of {ROUNDS} interleaved rounds, each "
         "contestant in its own process; the peers in sorted batches of 32. kinfolk runs after `machine.tune()`: freed "
         "memory is kept for the next batch, and denormal numbers are flushed to zero. Our commands do that too, and "
-        "call `machine.keep_few_kernels()`, which is not called here. "
+        "call `machine.set_environment()`, which is not called here. "
         f"{COMPILED if library() else NOT_COMPILED} "
         f"The vectors of all contestants are equal within {SAME:g}, or there would be no figures."
     )

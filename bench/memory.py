@@ -25,9 +25,9 @@ def resident():
 STREAM = (
     RESIDENT
     + """
-from kinfolk.machine import keep_few_kernels
+from kinfolk.machine import set_environment
 
-keep_few_kernels()
+set_environment()
 import kinfolk
 
 model = kinfolk.load("demo", device="cpu")
@@ -136,7 +136,7 @@ def main() -> None:
             settled = rows_of(title.format("peak"), (LONG, LONGEST), (second, third), within_share((second, third)))
             rows += [[title.format("peak").format(SHORT), f"{first / 1024:.0f}", "", "", ""], *settled]
     streamed = tuple(numbers_of(STREAM.format(short=SHORT, lines=count))[0] for count in lines)
-    title = "`model.embed` after `keep_few_kernels()`, resident at {:,} lines of a generator"
+    title = "`model.embed` after `set_environment()`, resident at {:,} lines of a generator"
     rows += rows_of(title, lines, streamed, within_share(streamed))
     for verb in ("embed", "fill", "generate", "translate"):
         before, after = numbers_of(LEAK.format(verb=verb, calls=CALLS, early=EARLY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 import kinfolk
 from kinfolk.api.experiment import Trained
 from kinfolk.errors import InputError
+from kinfolk.training.settings import OptimizerSettings
 
 CHAIN = ("red", "blue", "green", "gold", "grey")  # after each colour comes the next one
 LINES = [" ".join(CHAIN[(number + place) % 5] for place in range(3 + number % 4)) for number in range(200)]
@@ -64,6 +66,31 @@ def test_a_checkpoint_is_continued_at_a_low_rate_and_measured_before(
         assert (
             "| on the dev text | value | checkpoint before | without a model |" in (tmp_path / "run" / page).read_text()
         )
+
+
+def test_a_whole_optimization_is_not_mixed_with_what_is_usual(tmp_path: Path) -> None:
+    own = OptimizerSettings(learning_rate=1e-5, weight_decay=0.3)
+    fresh("gpt2", tmp_path / "begun")
+    usual = {"batch_size": 8, "max_length": 12, "steps": 1, "evaluations": 1, "device": "cpu"}
+    kinfolk.pretrain("gpt2", LINES, tmp_path / "run", LINES[:20], init=tmp_path / "begun", optimization=own, **usual)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["optimization"] == {
+        **asdict(own), "betas": list(own.betas)
+    }  # fmt: skip
+
+
+def test_a_continued_model_learns_with_the_dropout_that_is_asked_for(tmp_path: Path) -> None:
+    fresh("gpt2", tmp_path / "begun")
+    train("gpt2", tmp_path / "run", init=tmp_path / "begun", steps=1, changes={"dropout": 0.4})
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["dropout"] == 0.4
+    with pytest.raises(InputError, match="changes"):
+        train("gpt2", tmp_path / "other", init=tmp_path / "begun", steps=1, changes={"width": 32})
+
+
+@pytest.mark.parametrize("size", [0, -4])
+def test_batches_of_no_samples_are_refused(size: int, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"batch_size={size}"):
+        train("gpt2", tmp_path / "run", batch_size=size)
+    assert not (tmp_path / "run" / "run.json").exists()
 
 
 def test_a_recurrent_model_goes_on_as_its_own_kind_only(tmp_path: Path) -> None:

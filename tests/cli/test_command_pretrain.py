@@ -45,6 +45,8 @@ def test_a_text_becomes_a_model_that_writes(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"salt\nmoon\n")))
     assert command(*usual, "-").out == shown
     assert command("generate", "--model", tmp_path / "lm", "--max-tokens", "3", "--beam", "2").code == 0
+    alone = command("generate", "--model", tmp_path / "lm", "salt", "--length-penalty", "1")
+    assert (alone.code, alone.err.count("\n")) == (2, 1)
     one = ["generate", "--model", tmp_path / "lm", "salt", "--max-tokens", "5", "--seed", "1"]  # shown as it is written
     assert command(*one).out == json.loads(command(*one, "--json").out)[0] + "\n"
 
@@ -98,7 +100,7 @@ def test_wrong_usage_is_reported(command: Command, corpus: Path, tiny_bert: Path
         ([*run, "--vocabulary-size", "90000"], "--vocabulary-size=90000"),
         ([*run, "--size", "huge"], "huge"),
         ([*run, "--vocabulary-size", "45", "--set", "width"], "--set"),
-        (["pretrain", "lsmt", *run[2:]], "lsmt"),
+        (["pretrain", "lsmt", *run[2:]], "kinfolk: kind='lsmt'"),
         (["generate", "--model", tiny_bert, "a"], "`kinfolk pretrain gpt2` trains one"),
     ):
         ended = command(*arguments)

@@ -141,6 +141,9 @@ class Experiment(ABC):
     def init_model(self, seed: int) -> tuple[Model, list[str]]:
         """A model to train, and the names of its newly initialized parameters."""
 
+    def prepare(self, model: Model, folder: Path) -> None:  # noqa: B027 (most have nothing to do)
+        """What is to be done with a model before it is trained, or goes on to be, in its run's folder."""
+
     @abstractmethod
     def objective(self, model: Model) -> Objective:
         """What is minimized."""
@@ -209,6 +212,7 @@ class Experiment(ABC):
         settings = dataclasses.replace(self.settings, seed=seed)
         model, _ = self.init_model(seed)
         with closing(Run.open(folder, self.description(settings, model))) as run:
+            self.prepare(model, folder)
             what = (model, self.objective(model), self.samples, settings, run, self.evaluate)
             limit = self._limit(session, seeds)
             notes, seconds = Trainer(*what, session.callbacks, self.location, limit).complete()

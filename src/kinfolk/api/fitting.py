@@ -94,7 +94,7 @@ def fit_finetuning(examples: int, width: int, named: Mapping[str, Any]) -> Fitte
     if "optimization" not in named and width < NARROW:
         fitted.choose("learning_rate", 1e-4, f"a model of width {width:,} bears it")
     if not {"min_steps", "batch_size", "batch_tokens", "steps"} & named.keys():
-        fitted.values["min_steps"] = ENOUGH_STEPS
+        fitted.choose("min_steps", ENOUGH_STEPS, "batches become smaller, down to an eighth, where there are fewer")
     return fitted
 
 
@@ -104,6 +104,6 @@ def fit_pretraining(tokens: int, parameters: int, continued: bool, named: Mappin
     fitted = Fitted(dict(named))
     if continued:
         fitted.choose("learning_rate", 1e-4, "low, so that the checkpoint keeps what it knows")
-    elif tokens > parameters:
+    if tokens > parameters:
         fitted.choose("dropout", 0.0, f"{parameters:,} parameters cannot learn {tokens:,} tokens by heart")
     return fitted

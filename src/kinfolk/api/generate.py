@@ -138,8 +138,8 @@ def generate_texts(
 
     The next token is drawn at random, the same for the same `seed` (or 0); with a `temperature` of 0, not 1, it is the
     likeliest (greedy). With `beam` the likeliest text is sought, whose log-probability is divided by
-    ((5 + n) / 6)^`length_penalty` for n tokens; unsaid that is 0.6. A prompt gives the same text alone and beside
-    others; where it is given several times, each draws a text of its own.
+    ((5 + n) / 6)^`length_penalty` for n tokens; unsaid that is 0.6. A prompt, as the tokenizer reads it,
+    gives the same text alone and beside others; where it is given several times, each draws a text of its own.
     A text must fit the model's context unless it may `slide`: then it goes on from its last half. Without `max_tokens`
     there are 50, or as many as fit.
     """

@@ -6,15 +6,15 @@ is written.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kinfolk.api.experiment import Experiment, SeedResult, Session, Trained, begin, content_hash, make_config
+from kinfolk.api.experiment import Experiment, SeedResult, Trained, begin, content_hash, make_config
 from kinfolk.api.fitting import Fitted, fit_pretraining
 from kinfolk.api.loaded import Encoder, LanguageModel, load_encoder
 from kinfolk.api.report import HEADER, USE, escaped, table
@@ -22,6 +22,7 @@ from kinfolk.checkpoints.folder import pick_device
 from kinfolk.data.corpus import Corpus, EncodedCorpus, corpus_name, encode_corpus, read_documents, split_documents
 from kinfolk.data.summary import Summary
 from kinfolk.errors import InputError, check_choice, check_int
+from kinfolk.files import read_object, write_json
 from kinfolk.models.family import Model, count_parameters, init_model, weights_hash, with_dropout
 from kinfolk.models.family import family as family_of
 from kinfolk.objectives.pretraining import Pretraining, PretrainingTask, pretraining
@@ -81,13 +82,14 @@ def pretrain(
     for name in {"batch_tokens", "min_steps"} & training.keys():
         raise InputError(f"{name} has no meaning here: a batch has batch_size samples of one length")
     length = _length(record, {"max_length": max_length, "bptt_length": bptt_length})
-    settings = TrainSettings().but(**(USUAL | dict(record.settings) | training))
+    settings = TrainSettings.usual(USUAL | dict(record.settings), training)
     if world().size > 1 and family.config.carries_state:
         raise InputError("a language model's state is carried from step to step; start it without torchrun")
     session = begin(folder, settings, used, callbacks)
     wanted = {"vocabulary_size": vocabulary_size, "vocabulary_kind": vocabulary_kind}
     wanted |= {"lowercase": lowercase, "whole_numbers": whole_numbers}
-    start = None if init is None else _start(init, record, size is not None or bool(changes), tokenizer)
+    changed = size is not None or bool((changes or {}).keys() - {"dropout", "attention_dropout"})
+    start = None if init is None else _start(init, record, changed, tokenizer)
     tokenizer = tokenizer if start is None else start.tokenizer
     if tokenizer is not None and any(value is not None for value in wanted.values()):
         raise InputError(f"the tokenizer that is given is used: leave out {', '.join(wanted)}")
@@ -109,7 +111,7 @@ def pretrain(
         preset = family.presets[f"{record.preset}-{check_choice('size', size or record.size, sizes)}"].config
         config = _config(preset, tokenizer, record, length, changes or {})
     else:
-        config = start.model.config
+        config = replace(start.model.config, **changes or {})
     if length > config.context and not config.carries_state:
         if max_length is not None:
             raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
@@ -117,13 +119,14 @@ def pretrain(
     train, held_out = (encode_corpus(tokenizer, side, record.task.by_sentence) for side in sides)
     named = {"dropout": (changes or {}).get("dropout", (changes or {}).get("attention_dropout"))}
     named["learning_rate"] = training.get("learning_rate", training.get("optimization"))
-    parameters = count_parameters(family, config) if start is None else 0
-    fitted, usual = fit_pretraining(len(train.ids), parameters, start is not None, named), config
+    fitted = fit_pretraining(len(train.ids), count_parameters(family, config), start is not None, named)
+    usual = config
     if "dropout" in fitted.reasons:
         config = with_dropout(config, fitted["dropout"])
     if "learning_rate" in fitted.reasons:
         settings = settings.but(learning_rate=fitted["learning_rate"])
-    task = record.task(train, held_out, tokenizer, config, batch_size or record.batch_size, length, settings.seed)
+    batch = record.batch_size if batch_size is None else check_int("batch_size", batch_size)
+    task = record.task(train, held_out, tokenizer, config, batch, length, settings.seed)
     return PretrainingExperiment(kind, record, task, settings, folder, used, start, usual, fitted).run(session)
 
 
@@ -221,14 +224,17 @@ class PretrainingExperiment(Experiment):
         if self.start is None:
             model = init_model(family_of(self.record.family), self.task.config, seed, self.record.heads)
             return model.to(self.device), [name for name, _ in model.named_parameters()]
-        model, initialized = _with_heads(self.start.model, self.record.heads, seed)
+        model, initialized = _continued(self.start.model, self.task.config, self.record.heads, seed)
         return model.to(self.device), initialized
 
-    def train(self, seed: int, folder: Path, session: Session, seeds: int = 1) -> SeedResult:
-        """The checkpoint is evaluated before it is continued."""
+    def prepare(self, model: Model, folder: Path) -> None:
+        """The checkpoint is evaluated before it is continued, once."""
         if self.start is not None:
-            self.before = self.task.evaluate(self.init_model(seed)[0].eval(), thorough=True)
-        return super().train(seed, folder, session, seeds)
+            path, here = folder / "before.json", world()
+            kept = here.broadcast(here.on_main(lambda: read_object(path) if path.exists() else None))
+            self.before = kept or self.task.evaluate(model.eval(), thorough=True)
+            model.train()
+            here.on_main(lambda: write_json(path, dict(self.before)))
 
     def objective(self, model: Model) -> Any:
         return self.task.objective
@@ -278,19 +284,10 @@ def comparison(
     return ("on the dev text", *columns), rows
 
 
-def _with_heads(start: Model, heads: Mapping[str, int], seed: int) -> tuple[Model, list[str]]:
+def _continued(start: Model, config: Any, heads: Mapping[str, int], seed: int) -> tuple[Model, list[str]]:
     """A copy of a checkpoint's body under these heads, its own where it has them; the names of what is new."""
-    model = copy.deepcopy(start)
-    missing = {name: labels for name, labels in heads.items() if name not in model.heads}
-    fresh = init_model(model.family, model.config, seed, heads)
-    pooler = [name for name in fresh.body.state_dict() if name.startswith("pooler.")]
-    if pooler and model.body.pooler is None:
-        model.body.pooler = fresh.body.pooler
-    else:
-        pooler = []
-    kept = {name: model.heads[name] if name in model.heads else fresh.heads[name] for name in heads}
-    initialized = [f"heads.{name}.{part}" for name in missing for part in fresh.heads[name].state_dict()]
-    return model.with_heads(kept), initialized + [f"body.{name}" for name in pooler]
+    model = init_model(start.family, config, seed, heads)
+    return model, model.load_state_dict(start.state_dict(), strict=False).missing_keys
 
 
 def _corpus_hash(corpus: EncodedCorpus) -> str:

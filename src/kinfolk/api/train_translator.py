@@ -105,7 +105,7 @@ def train_translator(
     sacrebleu_metric()  # an extra: better missed now than after hours
     refuse_two_lengths(training)
     fixed = {"batch_size", "batch_tokens"} & training.keys()
-    settings = TrainSettings().but(**(USUAL | ({"min_steps": 0} if fixed else {}) | training))
+    settings = TrainSettings.usual(USUAL | ({"min_steps": 0} if fixed else {}), training)
     output, used = Path(output), pick_device(device)
     sampling = SamplingSchedule(scheduled_sampling, sampling_schedule, sampling_mode)
     if label_smoothing is not None:
@@ -119,7 +119,10 @@ def train_translator(
     _check_vocabulary(tokenizer, start, joint, (vocabulary_size, vocabulary_kind, joint, whole_numbers))
     sides = _read_sides(pairs, source, target, dev, columns, max_bad_rows, settings.seed)
     named: dict[str, Any] = {"vocabulary_kind": vocabulary_kind, "vocabulary_size": vocabulary_size, "size": size}
-    named |= {"label_smoothing": label_smoothing, "learning_rate": training.get("learning_rate")}
+    named |= {
+        "label_smoothing": label_smoothing,
+        "learning_rate": training.get("learning_rate", training.get("optimization")),
+    }
     named["dropout"] = (changes or {}).get("dropout")
     learned = tokenizer is None and start is None  # is the vocabulary?
     fitted = fit_translator(sides.train, recurrent, named) if learned else Fitted(named)
@@ -130,7 +133,7 @@ def train_translator(
     shape = ({} if start is None else start.shape) | dict(changes or {})
     if "dropout" in chosen:
         shape["dropout"] = chosen["dropout"]
-    if "learning_rate" in chosen:
+    if "learning_rate" in fitted.reasons:
         settings = settings.but(learning_rate=chosen["learning_rate"])
     config = _config(family.presets[f"{kind}-{chosen['size']}"].config, tokenizer, shape)
     if start is not None:

@@ -78,7 +78,7 @@ def generate(
 
     loaded = load_language_model(model, device, allow_pickle)
     prompts = list(read_texts(STDIN)) if prompts == [STDIN] else prompts or [""]
-    if len(prompts) == 1 and "beam" not in settings and not json:
+    if len(prompts) == 1 and not json and not {"beam", "length_penalty"} & settings.keys():
         for piece in loaded.stream(prompts[0], **settings):
             print(piece, end="", flush=True)
         print()

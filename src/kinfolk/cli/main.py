@@ -16,14 +16,15 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 from typer.core import TyperGroup
+from typer.models import OptionInfo
 
 from kinfolk import __version__
 from kinfolk.cli.output import log_line, silence
-from kinfolk.errors import DataError, InputError, KinfolkError, StopSignalError, did_you_mean
+from kinfolk.errors import InputError, KinfolkError, StopSignalError, did_you_mean
 
 FILES = {  # of this folder, and the commands in each
     "embed": ("embed", "search"),
@@ -77,15 +78,21 @@ def grouped(function: Callable[..., None], prepare: bool = False) -> Callable[..
             arguments[name] = {member: value for member, value in values.items() if value is not None}
         try:
             function(**arguments)
-        except (InputError, DataError) as error:
-            raise type(error)(as_typed(str(error), [*inspect.signature(function).parameters])) from error
+        except InputError as error:
+            raise InputError(as_typed(str(error), options_of(command))) from error
 
     return command
 
 
+def options_of(command: Callable[..., None]) -> list[str]:
+    parameters = inspect.signature(command, eval_str=True).parameters.values()
+    kinds = {parameter.name: get_args(parameter.annotation)[1:] for parameter in parameters}
+    return [name for name, kind in kinds.items() if any(isinstance(part, OptionInfo) for part in kind)]
+
+
 def as_typed(message: str, options: Sequence[str]) -> str:
     """A message with a command's options as the shell has them: max_tokens=0 is --max-tokens=0."""
-    pattern = rf"(?<![\w.-])(?:{'|'.join(options)})(?==)"
+    pattern = rf"(?<![\w./'\"-])(?:{'|'.join(options)})(?==)"
     return re.sub(pattern, lambda match: f"--{match[0].replace('_', '-')}", message)
 
 

@@ -84,7 +84,7 @@ PRETRAINING = {
     **options.VOCABULARY,
     "lowercase": option(bool, "Lower-case the text.  [default: bert does]", "--lowercase/--cased"),
     "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 8, 16 or 32]", min=1),
-    "max_length": option(int, "Tokens per sample, which is the model's context then.  [default: 128]", min=1),
+    "max_length": option(int, "Tokens per sample; a new model's context.  [default: 128]", min=1),
     "bptt_length": option(int, BPTT, min=1),
 }
 NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "min_steps", "gradient_accumulation", "fsdp")

@@ -123,7 +123,7 @@ class EncodedCorpus:
 
 def encode_corpus(tokenizer: Tokenizer, documents: Iterable[str], sentences: bool = False) -> EncodedCorpus:
     """Documents as ids, divided into sentences where that is asked for. A special token that is spelled out in a text
-    has no effect: it is read as unknown."""
+    is read as unknown (where that is the token which ends a text, as in GPT-2, it ends one)."""
     ids, sentence_ends, document_ends, characters = [np.empty(0, np.int32)], [0], [0], 0
     unknown = tokenizer.unk_id
     special = np.array(sorted(tokenizer.special_ids - {unknown}), dtype=np.int32)

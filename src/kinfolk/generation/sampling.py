@@ -1,8 +1,8 @@
 """Sampling: the next token is drawn from the model's distribution, sharpened or cut as asked.
 
-Each draw uses one uniform number that is computed from (seed, number of the sentence, number of the token), not taken
-from a running generator. So a sentence gets the same text alone, in any batch and in any order, as long as it keeps
-its number. The uniform number picks from the cumulated probabilities in the order of the vocabulary.
+Each draw uses one uniform number that is computed from (seed, what the text is written from, number of the token), not
+taken from a running generator. So a sentence gets the same text alone, in any batch and in any order.
+The uniform number picks from the cumulated probabilities in the order of the vocabulary.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def sample(
 
 
 def chooser(request: Request, settings: Sampling, numbers: Sequence[int] | None = None) -> Choose:
-    """Draws the next token of each row; `numbers` are the sentences' in the whole job, by default in the request."""
+    """Draws the next token of each row; `numbers` say which random numbers a sentence takes, by default its place."""
     own = range(len(request.max_lengths)) if numbers is None else numbers
     if len(own) != len(request.max_lengths) or not all(0 <= number < 2**63 for number in own):
         raise InputError(f"expected a number from 0 on for each of the {len(request.max_lengths)} sentences")

@@ -173,7 +173,7 @@ class TextLearner(TextEstimator):
         values = ((name, getattr(self, name)) for name in names)  # searches give numpy's numbers
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values}
         settings = TrainSettings().but(seed=seed, **plain)
-        callbacks = Callbacks(lambda summary, initialized: print(summary), _print_evaluation)
+        callbacks = Callbacks(lambda summary, initialized: print(summary), _print_evaluation, print)
         options |= {"window": self.window, "stride": self.stride, "callbacks": callbacks if self.verbose else None}
         train, options["dev"] = self._split(examples, seed)
         encoder = loaded(self.model, self.device)

@@ -94,7 +94,7 @@ class Budget:
     costs: Costs
     looked: float = field(init=False)  # after how many seconds of the run
     _steps: list[float] = field(default_factory=list)  # seconds of each since
-    _least: int = 2  # evaluations: one half-way that is timed, or the last one could be a surprise; then one
+    least: int = 2  # evaluations: one half-way that is timed, or the last one could be a surprise; then one
 
     def __post_init__(self) -> None:
         self.looked = self.used
@@ -114,7 +114,7 @@ class Budget:
         else:
             self._learn_steps()
             self.costs = replace(self.costs, **{what: seconds})
-            self._least = 1 if what == "evaluation" else self._least
+            self.least = 1 if what == "evaluation" else self.least
 
     @property
     def steps(self) -> int:
@@ -144,7 +144,7 @@ class Budget:
             return horizon
         wanted, progress = self.evaluations, horizon.progress(step)
         if self.every is None:
-            wanted = self.costs.evaluations_that_pay(self.limit.seconds, wanted, self._least)
+            wanted = self.costs.evaluations_that_pay(self.limit.seconds, wanted, self.least)
         while wanted not in (1, horizon.evaluations) and horizon.parts(step, wanted) + 1 - progress * wanted < APART:
             wanted -= 1  # the last one, of the plan before, is only just over
         ahead = wanted - horizon.parts(step, wanted)
@@ -169,7 +169,7 @@ class Budget:
         if self.every is not None:
             spread = costs.step + (costs.evaluation + costs.save) / self.every
             return steps_that_fit(seconds, replace(costs, step=spread), 1), evaluations
-        pay = costs.evaluations_that_pay(self.limit.seconds, evaluations, min(self._least, evaluations))
+        pay = costs.evaluations_that_pay(self.limit.seconds, evaluations, min(self.least, evaluations))
         return steps_that_fit(seconds, costs, pay), pay
 
 

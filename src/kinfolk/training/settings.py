@@ -123,6 +123,13 @@ class TrainSettings:
         changes["optimization"] = dataclasses.replace(changes.get("optimization", self.optimization), **optimizer)
         return dataclasses.replace(self, **changes)
 
+    @classmethod
+    def usual(cls, usual: Mapping[str, Any], named: Mapping[str, Any]) -> TrainSettings:
+        """The usual settings of a kind of training, and those that are named; a whole `optimization` leaves none of the
+        usual ones of its own."""
+        of_optimizer = OptimizerSettings.__dataclass_fields__ if "optimization" in named else ()
+        return cls().but(**{name: value for name, value in usual.items() if name not in of_optimizer} | dict(named))
+
     def changed(self) -> list[str]:
         """Names of what differs from the defaults, the optimizer's included.
 

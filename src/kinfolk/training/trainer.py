@@ -111,8 +111,8 @@ class Trainer:
                 if look:
                     self._use(None if self.budget is None else self.budget.look(self.horizon, self.step))
                 heap.step()
-        if self.budget is not None:
-            self._keep_plan()
+        if self.limit is not None:
+            self.world.on_main(lambda: None if self.budget is None else self._keep_plan())
         return notes
 
     @property
@@ -242,9 +242,11 @@ class Trainer:
                 setattr(self, name, snapshot.counters[name])
         self.world.on_main(lambda: self.run.rewind(self.step, self.best_step))
         if self.limit is None:
-            enough = [share for share in self._shares() if self._steps_of_epochs(share) >= self.settings.min_steps]
-            self._take(max(enough, default=self._shares()[0]))
-            steps = self.settings.steps or self._steps_of_epochs(self.share)
+            for share in reversed(self._shares()):
+                self._take(share)
+                steps = self.settings.steps or self._steps_of_epochs()
+                if steps >= self.settings.min_steps:
+                    break
             self.horizon = Horizon(((0, steps, min(self.settings.evaluations, steps)),))
             if self.share < 1 and self.world.is_main:
                 self.callbacks.plan(f"plan        {steps:,} steps, {self._batch_size()}")
@@ -252,8 +254,8 @@ class Trainer:
             self._plan(self.limit, 0.0 if snapshot is None else snapshot.counters["seconds"])
         return notes + [f"{self._batch_size()}, so that there are more steps"] * (self.share < 1)
 
-    def _steps_of_epochs(self, share: float) -> int:
-        return max(1, self._sampler(share).steps(self.settings.epochs) // self.settings.gradient_accumulation)
+    def _steps_of_epochs(self) -> int:
+        return max(1, self.plan.steps(self.settings.epochs) // self.settings.gradient_accumulation)
 
     def _sampler(self, share: float = 1.0) -> Plan:
         """Batches of this share of their size."""
@@ -288,6 +290,8 @@ class Trainer:
             self.budget = self._budget(limit, costs)
         if written:
             self.horizon = Horizon(tuple(map(tuple, written["plans"])))
+            if self.budget is not None and self.best_step is not None:
+                self.budget.least = 1  # an evaluation was timed already
             return
         self._use(None if self.budget is None else self.budget.first())
         if self.budget is not None:
