@@ -51,7 +51,7 @@ def train(kind: str, output: Path, **changes: Any) -> Trained:
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bert") / "run"
-    result = train("bert", folder, dev=documents(120, 1), steps=300, learning_rate=7e-3)
+    result = train("bert", folder, dev=documents(120, 1), steps=300, learning_rate=2e-2)
     assert next(iter(result.metrics)) == "loss"
     assert result.metrics["masked_lm_loss"] < 0.6 * result.baselines["masked_lm_loss"]
     assert result.metrics["masked_lm_accuracy"] > result.baselines["masked_lm_accuracy"]

@@ -83,7 +83,7 @@ PRETRAINING = {
     "size": option(str, "Of the kind: tiny, mini, small …; recurrent: small, medium, large."),
     **options.VOCABULARY,
     "lowercase": option(bool, "Lower-case the text.  [default: bert does]", "--lowercase/--cased"),
-    "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 8, 16 or 32]", min=1),
+    "batch_size": option(int, "Samples, or contiguous streams, per batch.  [default: 16 or 32]", min=1),
     "max_length": option(int, "Tokens per sample; a new model's context.  [default: 128]", min=1),
     "bptt_length": option(int, BPTT, min=1),
 }
@@ -98,6 +98,7 @@ NOT_HERE = (*PRETRAINED_ONLY, "batch_tokens", "min_steps", "gradient_accumulatio
     schedule=OWN,
     warmup=OWN,
     weight_decay=OWN,
+    optimizer=OWN,
     evaluations=10,
 )
 def pretrain(
