@@ -20,7 +20,7 @@ MAX_OVERHEAD = 1.5  # times what a step needs may be held
 ENVIRONMENT = {
     "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
     "LRU_CACHE_CAPACITY": "1",  # of torch, before oneDNN's
-    "GOMP_SPINCOUNT": "1000",  # rounds that a thread waits awake, of 300,000
+    "GOMP_SPINCOUNT": "3000",  # rounds that a thread waits awake, of 300,000
 }
 
 
