@@ -12,7 +12,7 @@ import torch
 
 import kinfolk
 from kinfolk.api.experiment import Trained
-from kinfolk.errors import InputError
+from kinfolk.errors import ConfigError, InputError
 from kinfolk.training.settings import OptimizerSettings
 
 CHAIN = ("red", "blue", "green", "gold", "grey")  # after each colour comes the next one
@@ -84,6 +84,9 @@ def test_a_continued_model_learns_with_the_dropout_that_is_asked_for(tmp_path: P
     assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["dropout"] == 0.4
     with pytest.raises(InputError, match="changes"):
         train("gpt2", tmp_path / "other", init=tmp_path / "begun", steps=1, changes={"width": 32})
+    fresh("lstm", tmp_path / "lstm")
+    with pytest.raises(ConfigError, match="attention_dropout"):
+        train("lstm", tmp_path / "other", init=tmp_path / "lstm", steps=1, changes={"attention_dropout": 0.4})
 
 
 @pytest.mark.parametrize("size", [0, -4])

@@ -5,6 +5,7 @@
 What lies in its folder:
 
     run.json, log.jsonl, step-N   the run; the same call resumes it after a crash. Checkpoints go when all is saved
+    before.json                   what a checkpoint was measured at before it was continued (pretrain.py)
     seed-N/                       one such run per seed, where several are asked for
     model/                        the best model, as a folder that `kinfolk.load` opens, with its card
     report.md and its pictures    metrics, notes, settings (report.py)

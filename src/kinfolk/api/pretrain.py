@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +110,7 @@ def pretrain(
         preset = family.presets[f"{record.preset}-{check_choice('size', size or record.size, sizes)}"].config
         config = _config(preset, tokenizer, record, length, changes or {})
     else:
-        config = replace(start.model.config, **changes or {})
+        config = make_config(start.model.config, {}, changes or {})
     if length > config.context and not config.carries_state:
         if max_length is not None:
             raise InputError(f"max_length={max_length:,}: the checkpoint reads {config.context:,} tokens")
