@@ -8,7 +8,6 @@ minutes each, below runs/try-0.1, and nothing in docs.
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import subprocess
@@ -20,13 +19,11 @@ from typing import Any
 
 import few_labels
 import structured_pairs
-from common import REPOSITORY, Course, RecipePaths, environment, table, write_result
+from common import Course, RecipePaths, environment, start_by_minutes, table, write_result
 
 import kinfolk
 from kinfolk.api.experiment import Callbacks
 from kinfolk.cli.output import training_progress
-from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.machine import tune
 
 KINDS = {
     "finetune": "`finetune` of all-MiniLM-L6-v2 on 1,000 sentences of SST-2",
@@ -98,19 +95,7 @@ def write(paths: RecipePaths) -> None:
 
 def main() -> None:
     names = [f"{kind}-{minutes}" for kind in KINDS for minutes in MINUTES]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[*names, []], help="which to make; all by default")
-    parser.add_argument("--minutes", type=float, help="a try of so many minutes each, below runs/try-MINUTES")
-    given = parser.parse_args()
-    tune()
-    aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
-    paths = RecipePaths.of("busy-machine", aside)
-    try:
-        for name in given.names or names:
-            run(name, given.minutes, paths)
-        write(paths)
-    except (KinfolkError, StopSignalError) as error:
-        raise SystemExit(f"error: {error}") from None
+    start_by_minutes(__doc__.partition("\n")[0], "busy-machine", names, run, lambda _, paths: write(paths))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from kinfolk.errors import KinfolkError
+from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_object, read_text, write_bytes, write_json
+from kinfolk.machine import tune
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "docs" / "results"
@@ -94,6 +95,30 @@ def start(recipe: Callable[[str], None], description: str) -> None:
     try:
         recipe(model)
     except KinfolkError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+def start_by_minutes(
+    description: str,
+    recipe: str,
+    names: Sequence[str],
+    run: Callable[[str, float | None, RecipePaths], None],
+    write: Callable[[float | None, RecipePaths], None],
+) -> None:
+    """Run each of the `names`, or those of the command line, then write the page. With --minutes it is a try, elsewhere
+    and with nothing in docs. A fault ends in one line."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("names", nargs="*", choices=[*names, []], help="which to train; all by default")
+    parser.add_argument("--minutes", type=float, help="a try of so many minutes each, below runs/try-MINUTES")
+    arguments = parser.parse_args()
+    tune()
+    minutes = arguments.minutes
+    paths = RecipePaths.of(recipe, None if minutes is None else REPOSITORY / "runs" / f"try-{minutes:g}")
+    try:
+        for name in arguments.names or names:
+            run(name, minutes, paths)
+        write(minutes, paths)
+    except (KinfolkError, StopSignalError) as error:
         raise SystemExit(f"error: {error}") from None
 
 

@@ -8,7 +8,6 @@ runs/try-0.1, and nothing in docs.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 import time
@@ -18,14 +17,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from common import REPOSITORY, Course, RecipePaths, data_file, environment, table, write_result
+from common import Course, RecipePaths, data_file, environment, start_by_minutes, table, write_result
 from controls import tfidf
 
 import kinfolk
 from kinfolk.api.experiment import Callbacks
 from kinfolk.cli.output import training_progress
-from kinfolk.errors import KinfolkError, StopSignalError
-from kinfolk.machine import tune
 from kinfolk.tasks.task import Columns, read_for
 
 MINUTES, COUNTS, SEEDS, TEST_ROWS = 1.0, (50, 200, 1_000), (0, 1), 1_000
@@ -151,19 +148,9 @@ def write(minutes: float, paths: RecipePaths) -> None:
 
 def main() -> None:
     names = [f"{task}-{count}-{seed}-{way}" for task in TASKS for count in COUNTS for seed in SEEDS for way in WAYS]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[*names, []], help="which to train; all by default")
-    parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
-    given = parser.parse_args()
-    tune()
-    aside = None if given.minutes is None else REPOSITORY / "runs" / f"try-{given.minutes:g}"
-    paths = RecipePaths.of("few-labels", aside)
-    try:
-        for name in given.names or names:
-            run(name, given.minutes, paths)
-        write(given.minutes or MINUTES, paths)
-    except (KinfolkError, StopSignalError) as error:
-        raise SystemExit(f"error: {error}") from None
+    start_by_minutes(
+        __doc__.partition("\n")[0], "few-labels", names, run, lambda minutes, paths: write(minutes or MINUTES, paths)
+    )
 
 
 if __name__ == "__main__":

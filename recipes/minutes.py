@@ -8,7 +8,6 @@ meanwhile. `--minutes 0.5` is a try below runs/try-0.5, and nothing in docs.
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
 import sys
@@ -20,7 +19,7 @@ from typing import Any
 import g2p
 import structured_pairs
 import verbs
-from common import REPOSITORY, Course, RecipePaths, data_file, environment, table, write_result
+from common import Course, RecipePaths, data_file, environment, start_by_minutes, table, write_result
 from plain_seq2seq import BATCH, Script
 
 import kinfolk
@@ -28,9 +27,7 @@ from kinfolk.api.experiment import Callbacks
 from kinfolk.api.translation import pair_samples
 from kinfolk.cli.output import training_progress
 from kinfolk.data.tables import to_pairs
-from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import read_text, write_bytes
-from kinfolk.machine import tune
 from kinfolk.text.train import train_pair_tokenizer
 
 MINUTES = {"dates": 3.0, "numbers": 3.0, "reversed": 3.0, "past": 3.0, "sounds": 10.0}
@@ -188,19 +185,7 @@ def write(paths: RecipePaths) -> None:
 def main() -> None:
     names = [f"{task}-{kind}{end}" for task in MINUTES for kind in KINDS for end in ("", "-before")]
     names += [f"{task}-{CONTROL}" for task in MINUTES]
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[*names, []], help="which to train; all by default")
-    parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
-    arguments = parser.parse_args()
-    tune()
-    aside = None if arguments.minutes is None else REPOSITORY / "runs" / f"try-{arguments.minutes:g}"
-    paths = RecipePaths.of("minutes", aside)
-    try:
-        for name in arguments.names or names:
-            run(name, arguments.minutes, paths)
-        write(paths)
-    except (KinfolkError, StopSignalError) as error:
-        raise SystemExit(f"error: {error}") from None
+    start_by_minutes(__doc__.partition("\n")[0], "minutes", names, run, lambda _, paths: write(paths))
 
 
 if __name__ == "__main__":

@@ -7,22 +7,19 @@ notes the figures in docs/results/pretraining.json and writes docs/results/pretr
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from common import REPOSITORY, RecipePaths, data_file, environment, table, write_result
+from common import RecipePaths, data_file, environment, start_by_minutes, table, write_result
 from translation_clock import Clock
 
 import kinfolk
 from kinfolk.api.experiment import Callbacks
 from kinfolk.api.loaded import LanguageModel
 from kinfolk.cli.output import training_progress
-from kinfolk.errors import KinfolkError, StopSignalError
 from kinfolk.files import parse_json, read_text
-from kinfolk.machine import tune
 from kinfolk.training.runs import Progress
 
 MINUTES = 20.0
@@ -50,11 +47,12 @@ def command(kind: str, minutes: float) -> str:
     )
 
 
-def train(kind: str, minutes: float, paths: RecipePaths) -> None:
+def train(kind: str, minutes: float | None, paths: RecipePaths) -> None:
     """One run, if it is not there already, and its figures."""
     folder = paths.runs / kind
     if (folder / "model").exists() and kind in paths.notes:
         return
+    minutes = minutes or MINUTES
     print(command(kind, minutes), file=sys.stderr)
     settings = dict(RUNS[kind])
     corpus = data_file(settings.pop("corpus"))
@@ -125,19 +123,7 @@ def write(paths: RecipePaths) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("names", nargs="*", choices=[*RUNS, []], help="which to train; all by default")
-    parser.add_argument("--minutes", type=float, help="a try of so many minutes, below runs/try-MINUTES")
-    arguments = parser.parse_args()
-    tune()
-    aside = None if arguments.minutes is None else REPOSITORY / "runs" / f"try-{arguments.minutes:g}"
-    paths = RecipePaths.of("pretraining", aside)
-    try:
-        for kind in arguments.names or RUNS:
-            train(kind, arguments.minutes or MINUTES, paths)
-        write(paths)
-    except (KinfolkError, StopSignalError) as error:
-        raise SystemExit(f"error: {error}") from None
+    start_by_minutes(__doc__.partition("\n")[0], "pretraining", [*RUNS], train, lambda _, paths: write(paths))
 
 
 if __name__ == "__main__":
